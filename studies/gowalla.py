@@ -103,7 +103,7 @@ def try_ours(settings: dict[str, Any], held: HeldOut, threads: int) -> Trial:
     """One trial: its fit to what is not held out, and the weights that rank the held-out likes best."""
     fitted, seconds = fit_ours(held.train, settings)
     model = fitted.model_
-    parts = ScoreParts(model.posterior, model.log_popularity, model.consideration, model.plan.sharpness)
+    parts = ScoreParts(model.posterior, model.log_popularity, model.lift)
     with LocalBackend(threads) as backend:
         curve = weight_curve(parts, held, mean_recall, backend.map)
     best, _ = best_weights(curve)

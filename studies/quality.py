@@ -70,7 +70,7 @@ def measure(settings: dict[str, Any], held: HeldOut, seed: int, backend: LocalBa
     begun = time.process_time()
     model, _ = fit_ours(held.train, settings, Compute(seed, backend.threads, backend.map))
     seconds = time.process_time() - begun
-    parts = ScoreParts(model.posterior, model.log_popularity, model.consideration, model.plan.sharpness)
+    parts = ScoreParts(model.posterior, model.log_popularity, model.lift)
     weights = [WEIGHTS[model.plan.consideration], (0.0, 0.0)]
     ranks, liking = weighted_ranks(parts.rows(held.seen), parts.log_pi, weights, held, backend.map)
     tail = float(liking.scores[held.train.by_item.degrees[held.items] < TAIL].mean())

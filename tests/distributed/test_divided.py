@@ -53,7 +53,7 @@ from considerate.inference.hidden import (
     popularity_weights,
     user_offset,
 )
-from considerate.inference.hidden.consideration import WalkSteps
+from considerate.inference.parts.walk import WalkSteps
 from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory, State, initial_side, initial_state
 from considerate.inference.updates import CHUNK, Moments, RowClasses, heavy_rows

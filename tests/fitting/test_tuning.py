@@ -132,12 +132,12 @@ def near(users: int = 400, items: int = 90, seed: int = 0) -> sp.csr_matrix:
 
 def walk_score(parts: ScoreParts, held: HeldOut, criterion: Any, popularity: float, lift: float) -> float:
     """What a scorer that adds the three terms itself gives."""
-    assert parts.consideration is not None
-    table, posterior = parts.consideration, parts.posterior
+    assert parts.lift is not None
+    own, posterior = parts.lift, parts.posterior
 
     def scores(users: Any) -> Any:
         logits = posterior.users.mean[users] @ posterior.items.mean.T + posterior.items.biases[0]
-        lifts = np.log([table.ratios(held.train.by_user.row(user), parts.sharpness) for user in users])
+        lifts = np.log([own.ratios(held.train.by_user.row(user)) for user in users])
         return logits + popularity * parts.log_pi + lift * lifts
 
     return float(criterion(held_ranks(FunctionScorer(scores, "by hand"), held)))

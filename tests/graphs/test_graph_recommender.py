@@ -18,6 +18,7 @@ from considerate.distributed import OutOfCore
 from considerate.errors import DataError, ModelFileError, NotFittedError, UsageError
 from considerate.evaluation.links import LinkTest, auc, edge_pairs, hide_edges, hits, sample_pairs
 from considerate.inference.parts.vertices import GraphParameters
+from considerate.inference.parts.walk import Lift
 from considerate.inference.plan import Parameters
 from considerate.model.links import Ratios
 from considerate.storage.container import open_tensors, write_tensors
@@ -166,7 +167,7 @@ def test_the_lift_of_pairs_is_that_of_rows(model: GraphRecommender, sharpness: i
     assert walk is not None
     rows = np.array([walk.ratios(liked.row(row), sharpness) for row in range(60)])
     first, second = np.divmod(np.arange(3600), 60)
-    np.testing.assert_allclose(Ratios(walk, liked, sharpness).of(first, second), rows.reshape(-1), rtol=1e-5)
+    np.testing.assert_allclose(Ratios(Lift(walk, sharpness), liked).of(first, second), rows.reshape(-1), rtol=1e-5)
 
 
 def test_similar_explain_and_a_vertex_that_is_new(model: GraphRecommender):

@@ -26,7 +26,7 @@ from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.fitting.session import closed_form_groups
 from considerate.inference.features import spread_shape
-from considerate.inference.hidden.consideration import (
+from considerate.inference.parts.walk import (
     BLOCK_STEPS,
     ENTRIES_A_LIKE,
     MOST_LIKES,

@@ -27,7 +27,8 @@ from considerate.evaluation.split import HeldOut, last_per_user, one_per_user
 from considerate.fitting.memory import check_memory
 from considerate.fitting.session import make_consideration, make_estimator, make_popularity
 from considerate.fitting.stopping import FitProgress, sweep_until_settled
-from considerate.inference.hidden import Consideration, popularity_exponent, user_offset
+from considerate.inference.hidden import popularity_exponent, user_offset
+from considerate.inference.parts.walk import Lift
 from considerate.inference.plan import SETTINGS, TUNED, Chosen, FitPlan
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import InMemory
@@ -65,16 +66,15 @@ class ScoreParts:
 
     posterior: Posterior
     log_pi: NDArray[np.float32]
-    consideration: Consideration | None = None
-    sharpness: int = 1  # sharpness of the lift
+    lift: Lift | None = None
 
     def rows(self, likes: Adjacency) -> Callable[[NDArray[np.int64]], tuple[Any, Any]]:
         """Function from users with these likes to their logits and lifts for all items."""
-        columns, table = ItemColumns(self.posterior.items), self.consideration
+        columns, lift = ItemColumns(self.posterior.items), self.lift
         _ = columns.mean  # computed before threads start
 
         def rows(users: NDArray[np.int64]) -> tuple[Any, Any]:
-            lifts = None if table is None else table.log_ratios(likes.take(users), self.sharpness)
+            lifts = None if lift is None else lift.log_ratios(likes.take(users))
             return columns.means(self.posterior.users, users), lifts
 
         return rows
@@ -214,7 +214,7 @@ def short_fit(graph: Graph, plan: FitPlan, backend: Backend, known: Known | None
     runner = InMemory(graph, estimator, plan, backend, user_offset=extra)
     *_, last = sweep_until_settled(runner, plan, FitProgress())
     log_pi = log_popularity(popularity.weights, popularity.gamma)
-    return ScoreParts(last.state.posterior, log_pi, consideration, plan.sharpness)
+    return ScoreParts(last.state.posterior, log_pi, Lift.of(consideration, plan))
 
 
 def weight_curve(
@@ -226,7 +226,7 @@ def weight_curve(
     lift: float | None = None,
 ) -> dict[Weights, float]:
     """Compute the criterion on a grid of weights, then on finer ones around the best. A given weight stays."""
-    lift = 0.0 if parts.consideration is None else lift
+    lift = 0.0 if parts.lift is None else lift
     rows, curve = parts.rows(held.seen), dict[Weights, float]()
 
     def measure(some: Iterable[Weights]) -> None:

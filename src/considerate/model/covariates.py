@@ -48,5 +48,5 @@ def known_of_pairs(model: Model, liked: Adjacency | None, degree: Rows, users: R
 
 def _lift(model: Model, liked: Adjacency, users: Rows, items: Rows) -> NDArray[np.float64]:
     """The log lift of each pair, as it is ranked by."""
-    assert model.consideration is not None
-    return model.consideration.log_ratios_of(liked, users, items, model.plan.sharpness).astype(np.float64)
+    assert model.lift is not None
+    return model.lift.log_ratios_of(liked, users, items).astype(np.float64)

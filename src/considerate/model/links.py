@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
-from considerate.inference.hidden import Consideration
+from considerate.inference.parts.walk import Lift
 from considerate.model.model import Model
 
 TOGETHER = 8192  # pairs whose lift is computed together
@@ -23,20 +23,20 @@ def link_parts(model: Model, first: Rows, second: Rows) -> tuple[NDArray[np.floa
     logit = np.asarray(model.pair_logits(first, second)[0], np.float64)
     log_pi = model.log_popularity.astype(np.float64)
     lift = np.zeros(len(first))
-    if model.consideration is not None:
-        ratios = Ratios(model.consideration, model.users.whole().liked, model.plan.sharpness)
+    if model.lift is not None:
+        ratios = Ratios(model.lift, model.users.whole().liked)
         lift = 0.5 * (np.log(ratios.of(first, second)) + np.log(ratios.of(second, first)))
     return logit, log_pi[first] + log_pi[second], lift
 
 
 class Ratios:
-    """Ratios w_mn / p_n of pairs, like `Consideration.ratios` for one user and all items."""
+    """Ratios w_mn / p_n of pairs, like `Lift.ratios` for one user and all items."""
 
-    def __init__(self, walk: Consideration, linked: Adjacency, sharpness: int) -> None:
+    def __init__(self, lift: Lift, linked: Adjacency) -> None:
         from scipy.sparse import csr_matrix
 
-        shape, lengths = (linked.rows, linked.rows), np.diff(walk.starts)
-        powers = walk.shares.astype(np.float64) ** sharpness
+        shape, lengths = (linked.rows, linked.rows), np.diff(lift.walk.starts)
+        walk, powers = lift.walk, lift.powers()
         rows = np.repeat(np.arange(linked.rows), lengths)
         powers *= ((1.0 - walk.rest) / np.maximum(np.bincount(rows, powers, linked.rows), 1e-300))[rows]
         degrees = np.maximum(linked.degrees, 1).astype(np.float64)

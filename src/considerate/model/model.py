@@ -17,8 +17,8 @@ from considerate.data.known import Known
 from considerate.data.vocabulary import Ids, Vocabulary, plain_text
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
-from considerate.inference.hidden.consideration import without_cold
 from considerate.inference.parts import PARTS
+from considerate.inference.parts.walk import Lift, without_cold
 from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property
@@ -232,8 +232,13 @@ class Model:
 
     def log_lift(self, liked: Adjacency) -> NDArray[np.float32]:
         """Log lift of users with these likes for all items, in the form that rankings use: [users, items]."""
-        assert self.consideration is not None
-        return self.consideration.log_ratios(liked, self.plan.sharpness)
+        assert self.lift is not None
+        return self.lift.log_ratios(liked)
+
+    @property
+    def lift(self) -> Lift | None:
+        """Lift as the model's scores have it; None without a walk."""
+        return Lift.of(self.consideration, self.plan)
 
     def lift_weight(self, given: float | None = None, likes_known: bool = True) -> float:
         """Weight of log lift in the score: the given one, or the model's own; 0 without lift.

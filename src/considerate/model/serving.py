@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency
 from considerate.data.known import Known
 from considerate.errors import UsageError
-from considerate.inference.hidden import Consideration
+from considerate.inference.parts.walk import Lift
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, locked_cached_property
@@ -157,14 +157,14 @@ class Ranker:
         return ids, scores
 
     def _all_items(self, users: UserBatch) -> ScoredItems:
-        walk, liked, lift = self._walk(users), users.liked, tuple[Any, ...]()
-        if walk is not None and liked is not None:
-            lift = walk.lift_table(liked.indices, self.model.plan.sharpness), self.lift, liked.starts, liked.indices
-        return ScoredItems(self.model.columns.strips, self._base, self._seen(users), lift)
+        lift, liked, terms = self._lift_of(users), users.liked, tuple[Any, ...]()
+        if lift is not None and liked is not None:
+            terms = lift.table(liked.indices), self.lift, liked.starts, liked.indices
+        return ScoredItems(self.model.columns.strips, self._base, self._seen(users), terms)
 
-    def _walk(self, users: UserBatch) -> Consideration | None:
-        """The table that lift is computed from; None if lift has no part in the lists of these users."""
-        return None if self.lift == 0.0 or users.liked is None else self.model.consideration
+    def _lift_of(self, users: UserBatch) -> Lift | None:
+        """Lift of the lists of these users; None if it has no part in them."""
+        return None if self.lift == 0.0 or users.liked is None else self.model.lift
 
     @locked_cached_property
     def _base(self) -> NDArray[np.float32]:
@@ -203,38 +203,35 @@ class Ranker:
         seen = none if (pairs := self._seen(user)) is None else pairs.indices
         found = index.near(user.side.mean[user.rows[0]], self.popularity, self.candidates + len(seen) + SPARE)
         allowed = found if self.excluded is None else found[~self.excluded[found]]
-        liked, walk = none if user.liked is None else user.liked.indices, self._walk(user)
-        steps = [] if walk is None else [walk.row(int(item)) for item in liked]
+        liked, lift = none if user.liked is None else user.liked.indices, self._lift_of(user)
+        steps = [] if lift is None else [lift.walk.row(int(item)) for item in liked]
         few = np.isin(allowed, seen, invert=True).sum() < self.candidates
         if few or len(found) + sum(len(to) for to, _ in steps) > MOST_CANDIDATES * self.model.item_count:
             return self._best_by_logit(user)
         items = np.unique(np.concatenate([found, liked, *(to for to, _ in steps)]))
         strips = strips_of(self.model.items.mean[items])
-        lift = () if walk is None else self._lift_among(items, len(strips), walk, liked, steps)
+        terms = () if lift is None else self._lift_among(items, len(strips), lift, liked, steps)
         hidden = Adjacency.of_rows([places_among(items, np.intersect1d(items, seen))])
-        scored = ScoredItems(strips, self._base_of(items, len(strips)), hidden, lift)
+        scored = ScoredItems(strips, self._base_of(items, len(strips)), hidden, terms)
         ids, scores = self._best_by_logit(user, scored)
         return np.where(ids < 0, np.int32(-1), items[ids]), scores
 
     def _lift_among(
-        self, items: NDArray[np.int32], strips: int, walk: Consideration, liked: NDArray[np.int32], steps: list[Any]
+        self, items: NDArray[np.int32], strips: int, lift: Lift, liked: NDArray[np.int32], steps: list[Any]
     ) -> tuple[Any, ...]:
         """`ScoredItems.lift` of one user among some items; `steps` are rows of the walk's table, one a like."""
         count = len(liked)  # row i of the new table is of like i
         lengths, rest = np.zeros(len(items), np.int64), np.ones(len(items), np.float32)
-        lengths[:count], rest[:count] = [len(to) for to, _ in steps], walk.rest[liked]
+        lengths[:count], rest[:count] = [len(to) for to, _ in steps], lift.walk.rest[liked]
         inverse = np.zeros(strips * STRIP, np.float32)
-        inverse[: len(items)] = walk.inverse[items]
-        table = compiled.LiftTable(
+        inverse[: len(items)] = lift.walk.inverse[items]
+        rows = (
             np.append(0, np.cumsum(lengths)),
             places_among(items, np.concatenate([liked[:0], *(to for to, _ in steps)])),
             np.concatenate([rest[:0], *(shares for _, shares in steps)]),
             rest,
-            inverse,
-            walk.mix,
-            self.model.plan.sharpness,
-            np.flatnonzero(inverse < 0).astype(np.int32),
         )
+        table = lift.table_of(rows, inverse)
         return table, self.lift, np.array([0, count]), np.arange(count, dtype=np.int32)
 
     # --- Others, one user at a time ---
@@ -254,7 +251,7 @@ class Ranker:
         variance = model.variance_scale * model.columns.variances(user.side, user.rows)
         if options.score is None:
             values = utility(mean, model.log_popularity, self.popularity)
-            if user.liked is not None and self._walk(user) is not None:
+            if user.liked is not None and self._lift_of(user) is not None:
                 values = values + np.float32(self.lift) * model.log_lift(user.liked)
             if model.plan.tilt != 0.0:
                 values = values + tilt_term(mean, model.plan, self._offset_of(user))

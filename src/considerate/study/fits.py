@@ -181,7 +181,7 @@ def held_of(held: HeldOut, people: NDArray[np.int64]) -> HeldOut:
 def try_ours(valid: HeldOut, settings: Settings, compute: Compute) -> dict[str, Any]:
     """Try ours on validation: find the best weights by mean S_rank, by NDCG@20 and by S_rank of the tail."""
     model, seconds = fit_ours(valid.train, settings, compute)
-    parts = ScoreParts(model.posterior, model.log_popularity, model.consideration, model.plan.sharpness)
+    parts = ScoreParts(model.posterior, model.log_popularity, model.lift)
     in_tail = _in_tail(valid)
 
     def tail_rank(ranks: Ranks) -> float:
