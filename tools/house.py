@@ -3,6 +3,7 @@
     python tools/house.py                 this tree
     python tools/house.py OLD NEW         two trees side by side; each is a folder that holds `considerate`
     python tools/house.py --frames        how deep each compiled function is called, and the calls to the deepest
+    python tools/house.py --features      the files that name each of some features, in Python and in C++
     python tools/house.py --draw          the rooms and their imports, into docs/architecture.md
 
 A room is a folder or a file at the top level of the package. Imports are read from the source, also those for types
@@ -17,6 +18,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -224,6 +226,56 @@ def trace_here(package: str) -> Stacks:
 # --- The table ---
 
 
+# --- Spread of a feature ---
+
+# Names that only the code of a feature has: a file that holds one has to be touched for another such feature.
+FEATURES = {
+    "a setting like sharpness": ("sharpness",),
+    "a setting like likelihood_weight": ("likelihood_weight", "rho"),
+    "a way to draw H like half-edges": ("half-edges", "HalfEdges", "join_around"),
+    "a column like low": ("low",),
+    "a tensor like impossible.starts": ("impossible.starts",),
+}
+COLUMN_ROOMS = ("model/columns.py", "model/tables.py", "model/answers.py", "service/", "cli/recommend.py")
+
+
+def names_in(node: ast.AST) -> Iterator[str]:
+    """Identifiers and whole texts of a piece of code, without docstrings and prose."""
+    match node:
+        case ast.Name():
+            yield node.id
+        case ast.Attribute():
+            yield node.attr
+        case ast.arg() | ast.keyword():
+            yield node.arg or ""
+        case ast.alias():
+            yield node.name
+        case ast.FunctionDef() | ast.ClassDef():
+            yield node.name
+        case ast.Constant(value=str()):
+            yield node.value
+
+
+def spread(tree: Tree, names: tuple[str, ...], rooms: tuple[str, ...] = ()) -> list[str]:
+    """Files of the package and of the core that name a feature in code."""
+    found = []
+    for path, module in tree.modules().items():
+        inside = path.relative_to(tree.package).as_posix()
+        if not rooms or inside.startswith(rooms):
+            found += [inside] if {name for node in ast.walk(module) for name in names_in(node)} & {*names} else []
+    others = [*tree.package.rglob("*.pyi"), *sorted((tree.package.parent / "core").glob("*.[hc]pp"))]
+    for path in () if rooms else others:
+        code = re.sub(r"//.*|\"[^\"]*\"", "", path.read_text())
+        if any(re.search(rf"\b{re.escape(name)}\b", code) for name in names):
+            found.append(path.name)
+    return found
+
+
+def where_named(tree: Tree, title: str) -> list[str]:
+    """Files that name a feature of the list."""
+    return spread(tree, FEATURES[title], COLUMN_ROOMS if "column" in title else ())
+
+
 def measure(tree: Tree) -> dict[str, str]:
     imports = tree.imports()
     functions = list(tree.nodes(Function))
@@ -246,6 +298,7 @@ def measure(tree: Tree) -> dict[str, str]:
         },
         f"signatures of {MANY} parameters and more": f"{len(many)}",
         "class names that mean two things": f"{len(repeated)}" + (f" ({', '.join(repeated)})" if repeated else ""),
+        **{f"files that name {title}": f"{len(where_named(tree, title))}" for title in FEATURES},
         "functions": f"{len(functions):,}",
         "median length of a function": f"{statistics.median(lengths):g} lines",
         "lines of Python": f"{sum(len(path.read_text().splitlines()) for path in tree.modules()):,}",
@@ -299,6 +352,10 @@ def main(arguments: list[str]) -> None:
             print(json.dumps(trace_here(package)))
         case ["--draw"]:
             PAGE.write_text(page_with(drawing(Tree.at(ROOT / "src").imports())))
+        case ["--features", *folders]:
+            tree = Tree.at(folders[0] if folders else ROOT / "src")
+            for title in FEATURES:
+                print(f"{title}: {len(files := where_named(tree, title))}", *files, sep="\n    ")
         case ["--frames", *folders]:
             for command, stacks in trace(Tree.at(folders[0] if folders else ROOT / "src")).items():
                 for name in sorted(stacks, key=lambda name: len(stacks[name])):

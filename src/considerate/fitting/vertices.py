@@ -86,7 +86,7 @@ class VertexSession(InMemorySession):
 
     def snapshot(self, plan: FitPlan, progress: FitProgress) -> Model:
         model, alone = super().snapshot(plan, progress), np.flatnonzero(self.item_degree == 0)
-        vertices = not_narrowed(model.items, alone, plan.likelihood_weight)
+        vertices = not_narrowed(model.items, alone, model.variance_scale)
         seen = mirrored(vertices, bool(plan.signed))
         return replace(model, items=vertices, users=replace(model.users.whole(), side=seen)) if len(alone) else model
 

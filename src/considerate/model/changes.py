@@ -42,7 +42,7 @@ def with_users(model: Model, userids: Any, user_items: Any, by: By = "id") -> Mo
     model.check_two_kinds()
     old, liked = model.users.whole(), model.item_names(by).likes(user_items)
     grown = _grown(Names.of("user", len(old), old.ids, by), userids, old.ids)
-    side = _merged(old.side, grown, strangers(liked.rows, model.shared, model.plan.likelihood_weight), "userids")
+    side = _merged(old.side, grown, strangers(liked.rows, model.shared, model.variance_scale), "userids")
     given, before = liked.take(_places(grown)), old.liked.take(grown.before)
     gone = ~given.has(before) & np.isin(before.edge_rows, grown.rows)
     lost = np.arange(model.item_count)
@@ -72,7 +72,7 @@ def folded_users(
         raise UsageError(f"user_features has {table.features.rows} rows for {liked.rows} users; give one row for each.")
     side = model.fold_in.users(liked, weights.prior(table.features), considered)
     nothing = np.flatnonzero((liked.degrees == 0) & (considered is None or considered.degrees == 0))
-    cold = weights.cold_rows(table.features.take(nothing), model.precisions, "user", model.plan.likelihood_weight)
+    cold = weights.cold_rows(table.features.take(nothing), model.precisions, "user", model.variance_scale)
     side.put(nothing, cold)
     return side
 
@@ -86,7 +86,7 @@ def with_cold_users(model: Model, table: FeatureTable) -> Model:
     if cold is None:
         return model
     grown, features = cold
-    new = weights.cold_rows(features, model.precisions, "user", model.plan.likelihood_weight)
+    new = weights.cold_rows(features, model.precisions, "user", model.variance_scale)
     side, liked = _merged(old.side, grown, new, "the table"), old.liked.take(grown.before)
     users = UserRows(side, grown.moved(old.degree), liked, grown.ids)
     return model.with_same_items(users=users, limits=_grown_limits(model, users=grown))
@@ -162,7 +162,7 @@ def with_cold_items(model: Model, table: FeatureTable, titles: ReaderOptions) ->
     if cold is None:
         return model
     grown, features = cold
-    new = weights.cold_rows(features, model.precisions, "item", model.plan.likelihood_weight)
+    new = weights.cold_rows(features, model.precisions, "item", model.variance_scale)
     degree = predicted_degree(weights.features, model.item_degree, features)
     pi = popularity_weights(degree, model.gamma)
     if model.parameters.get("head_correction", False):

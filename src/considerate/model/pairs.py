@@ -80,9 +80,7 @@ class Pairs:
         self.mean, variance = logit_moments(users.side, model.items, users.rows[self.user], self.item)
         if self.cold.any():  # their logits are the prior's
             nobody = np.zeros(len(self.item), np.int64)
-            prior = logit_moments(
-                strangers(1, model.shared, model.plan.likelihood_weight), model.items, nobody, self.item
-            )
+            prior = logit_moments(strangers(1, model.shared, model.variance_scale), model.items, nobody, self.item)
             self.mean, variance = np.where(self.cold, prior[0], self.mean), np.where(self.cold, prior[1], variance)
         self.variance = model.variance_scale * variance
         self.covariates = pair_covariates(model, users.known_likes(model), users.keys, self.user, self.item)

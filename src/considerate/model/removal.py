@@ -50,7 +50,7 @@ def without_users(model: Model, rows: NDArray[np.int64], run: Any = run_serially
     left = _only(model, users, ~gone[users.liked.edge_rows], run)
     others, updates = left.users.whole(), model.updates.after(forgotten=int(gone.sum()))
     if users.ids.kind == "range":
-        empty = strangers(int(gone.sum()), model.shared, model.plan.likelihood_weight)
+        empty = strangers(int(gone.sum()), model.shared, model.variance_scale)
         others, kept = replace(others, side=with_rows(users.side, np.flatnonzero(gone), empty)), np.arange(len(users))
         kept[gone] = -1
     else:

@@ -200,7 +200,7 @@ def _user_batches(ranker: Ranker, users: range | list[Any], batch: int) -> Itera
         if all_users:
             names = pa.array(rows) if ranker.users.are_rows else id_array(some.ids, local)
         # The kernels want a row, though nobody reads it.
-        side = some.side if len(some) else strangers(1, model.shared, model.plan.likelihood_weight)
+        side = some.side if len(some) else strangers(1, model.shared, model.variance_scale)
         liked, limits = some.liked.take(local), model.limits_of(rows)
         together = UserBatch(side, np.maximum(local, 0), rows, liked, warm, limits, names=names)
         for first in range(0, max(1, len(rows)), at_once):

@@ -244,7 +244,7 @@ class Scoring:
     ) -> Person:
         """Someone by likes and by what was considered, or where there are no likes, the prior."""
         model, liked = served.model, _rows(taste.likes)
-        side = strangers(1, model.shared, model.plan.likelihood_weight)
+        side = strangers(1, model.shared, model.variance_scale)
         if taste.likes:
             self.metrics.folded.inc()
             shown = Adjacency.of_rows([_rows(set(taste.considered))]) if taste.considered else None
