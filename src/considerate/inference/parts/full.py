@@ -18,8 +18,8 @@ class FullSettings:
         "the shape of a vector's posterior: independent coordinates (factorised, the paper's), or with covariances of "
         "items (full-items) or of items and users (full), which take K / 4 times the memory of such a row. hidden must "
         "be sampled with these",
-        "covariances rank a little better and take five times the time or more; what widens intervals to what they say "
-        "is logistic='quadrature'",
+        "covariances rank a little better and take five times the time or more; only logistic='quadrature' "
+        "gives intervals their nominal coverage",
         words=("factorised", "full-items", "full"),
         place=18,
         idle=lambda plan, given: plan.posterior == "factorised",
@@ -36,8 +36,8 @@ class FullSettings:
     logistic: OrUnset[str] = setting(
         None,
         "how the likelihood of a coin is averaged over the posterior: by the paper's lower bound (bound), which makes "
-        "intervals too narrow, or by quadrature, whose intervals hold what they say where H is known. If not given "
-        "bound where the posterior is factorised, else quadrature. hidden must be sampled with the latter",
+        "intervals too narrow, or by quadrature, whose intervals have their nominal coverage if H is known. If not "
+        "given bound where the posterior is factorised, else quadrature. hidden must be sampled with the latter",
         "the bound is faster, has a closed form, and never falls",
         words=("bound", "quadrature"),
         paper="bound",

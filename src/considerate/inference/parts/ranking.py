@@ -18,9 +18,8 @@ class RankingSettings:
 
     popularity: OrUnset[OrWord[float]] = setting(
         None,
-        "the weight of log popularity in the score, beside liking, where a recommendation does not say its own. auto "
-        "fits it, and lift, to the whole ranking of likes held out, auto-top to its first 20. 0.5 if not given, "
-        "0.3 with the walk",
+        "the weight of log popularity in the score, unless a recommendation has its own. auto fits it, and lift, to "
+        "the whole ranking of likes held out, auto-top to its first 20. 0.5 if not given, 0.3 with the walk",
         "0.3 is near the best on MovieLens-1M, anime and goodbooks",
         low=-1_000_000,
         high=1_000_000,

@@ -33,8 +33,8 @@ class GraphParameters:
         _ORIGINAL["consideration"],
         "walk",
         "hidden edges are ranked far better with the walk's lift where vertices have few edges",
-        "whom the edges without a link lead to: vertices that a walk of two to four steps meets (walk), or vertices of "
-        "many edges, the same for everyone (popularity)",
+        "where the edges without a link lead: to vertices that a walk of two to four steps meets (walk), or to "
+        "vertices of many edges, the same for everyone (popularity)",
     )
     neighbours: int = varied(
         _ORIGINAL["neighbours"], 500, "as for likes", "entries kept of each vertex's row of the walk"

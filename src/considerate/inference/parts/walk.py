@@ -65,8 +65,8 @@ class WalkSettings:
 
     consideration: str = setting(
         "walk",
-        "whom the unliked edges lead to: what a short walk from the user's likes meets (walk), or popular items, the "
-        "same for everyone (popularity, the paper's way)",
+        "where the unliked edges lead: to items that a short walk from the user's likes meets (walk), or to popular "
+        "items, the same for everyone (popularity, the paper's way)",
         "the walk tells what a user considered from what they never saw better than popularity does",
         words=("walk", "popularity"),
         paper="popularity",
