@@ -38,7 +38,7 @@ OPTIONS: dict[str, Option] = {
     "half-edges": ({"hidden": "half-edges"}, {}),
     "`GraphRecommender`": ({}, {}),
 }
-PAGE = (ROOT / "docs" / "beyond-the-paper.md").read_text().partition("## What goes together")[2]
+PAGE = (ROOT / "docs" / "beyond-the-paper.md").read_text().partition("## Combinations")[2]
 LINES = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("|")]
 CELLS = {(row[0], way): cell for row in LINES[2:] for way, cell in zip(LINES[0][1:], row[1:], strict=True)}
 APART = {tuple(pair.split(" + ")) for pair in re.findall(r"^- (.+ \+ .+)$", PAGE, re.MULTILINE)}
