@@ -60,18 +60,18 @@ def setting(
     before: Any = None,
     paper: Any = None,
 ) -> Any:
-    """A field of a group of settings.
+    """Declare a setting as a field of a group.
 
     `words` may be given in place of a number; without a range they are the choices. `place` orders the arguments.
 
-    - `resolve(settings)` is the default where it depends on other settings.
+    - `resolve(settings)` is the default if it depends on other settings.
     - `tries(plan)` are the values that "auto" compares.
-    - `idle(plan, given)` is true where the setting changes nothing. A fingerprint then leaves it out, so checkpoints
-      from before the setting existed can be resumed.
+    - `idle(plan, given)` is true if the setting changes nothing. A fingerprint then leaves it out, so checkpoints from
+      before the setting existed can be resumed.
     - `free` settings may change between a fit and its resumption.
-    - `stored` is the name of the setting among the "settings" of a model file, and `before` its value where a file is
-      from before the setting existed.
-    - `paper` is the paper's value, where that is not the default.
+    - `stored` is the name of the setting among the "settings" of a model file, and `before` its value for a file from
+      before the setting existed.
+    - `paper` is the paper's value, if that is not the default.
     """
     choices, words = (words, ()) if high is None else ((), words)
     metadata: dict[str, Any] = {"text": text, "reason": reason, "optional": default is None, "place": place}
@@ -113,13 +113,13 @@ def _composed(cls: Group, groups: Iterable[type]) -> Group:
 
 
 def varied(original: Field[Any], default: Any, reason: str, text: str | None = None, **changes: Any) -> Any:
-    """A setting of another estimator with a default, a reason or words of its own."""
+    """Copy a setting of another estimator with another default, reason or words."""
     meta = {**original.metadata, "reason": reason, "optional": default is None}
     return field(default=default, metadata=meta | ({} if text is None else {"text": text}) | changes)
 
 
 def described_range(parameter: Field[Any]) -> str:
-    """The range of a setting in words."""
+    """Range of a setting in words."""
     meta = parameter.metadata
     if meta["choices"]:
         return ("None or " if meta["optional"] else "") + "one of " + ", ".join(meta["choices"])
@@ -134,7 +134,7 @@ def described_range(parameter: Field[Any]) -> str:
 
 
 def short_range(parameter: Field[Any]) -> str:
-    """The range of a setting for a line of help: `1 to 4096`, `above 0, up to 1`, `sampled or expected`."""
+    """Range of a setting for a line of help: `1 to 4096`, `above 0, up to 1`, `sampled or expected`."""
     meta = parameter.metadata
     if meta["choices"]:
         return " or ".join(meta["choices"])
@@ -147,7 +147,7 @@ def _shown(limit: float) -> str:
 
 
 def described_parameters(cls: type[Any]) -> str:
-    """The section "Parameters" of a docstring: every setting with its meaning, its range and its default's reason."""
+    """Section "Parameters" of a docstring: every setting with its meaning, its range and its default's reason."""
     entries = ["Parameters\n----------"]
     for parameter in fields(cls):
         text, reason = (parameter.metadata[part] for part in ("text", "reason"))
@@ -159,7 +159,7 @@ def described_parameters(cls: type[Any]) -> str:
 
 
 def check_setting(parameter: Field[Any], value: Any) -> None:
-    """One clear sentence for a value outside its range."""
+    """Raise UsageError for a value outside its range."""
     meta = parameter.metadata
     if meta and not (value is None and meta["optional"]) and not _fits(parameter, value):
         raise UsageError(f"{parameter.name} is {value!r}; it must be {described_range(parameter)}.")

@@ -1,4 +1,4 @@
-"""What a fitted recommender can be asked. Users and items are named by the ids of the data, see names.py."""
+"""Answers of a fitted recommender. Users and items are named by the ids of the data, see names.py."""
 
 from __future__ import annotations
 

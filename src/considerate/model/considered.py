@@ -1,4 +1,4 @@
-"""How likely a user is to consider an item: with p(like), the two halves of p(g = 1) (eq. 4).
+"""Probability that a user considers an item: with p(like), the two halves of p(g = 1) (eq. 4).
 
 H had k_m unliked edges of user m (inference/hidden/offsets.py), drawn without replacement, and the logit of a pair on H
 was a - log(k_m / d_m). So, with w(c) = p(h = 1 | g = 0) in that H and s = sigma(a),

@@ -29,7 +29,7 @@ MOST_VALUES = 1 << 22  # coordinates of candidates that are held at once
 
 @dataclass(frozen=True)
 class Diversity:
-    """How lists are chosen from candidates; for all users of a model."""
+    """Choice of diverse lists from candidates, for all users of a model."""
 
     weight: float  # d
     vectors: NDArray[np.float32]  # [items, K] posterior means
@@ -38,7 +38,7 @@ class Diversity:
 
     @classmethod
     def of(cls, options: RankingOptions, model: Model, items: Names) -> Diversity | None:
-        """Of options in which items are named so; None where the order of the scores is asked for."""
+        """Make the choice from options whose items have these names; None if lists follow the scores alone."""
         named: Categories | None = options.categories
         if named is None or options.most_per_category is None:
             return cls(options.diversity, model.items.mean) if options.diversity else None

@@ -36,9 +36,9 @@ IdArray = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.object_]  # row num
 
 
 class Ranked(NamedTuple):
-    """What comes first, the best first: `ids, scores = ...`. Of several that were asked for, a row each.
+    """Ranked ids and scores, best first: `ids, scores = ...`. For several users or items, one row each.
 
-    A short row of several ends in the score NaN, and the id -1, or None where ids are texts.
+    A short row of several ends in the score NaN, and the id -1, or None if ids are texts.
     """
 
     ids: IdArray  # integers, or texts as objects; row numbers are int32
@@ -47,10 +47,10 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True)
 class Names:
-    """How the users, or the items, of a model are named: by ids, or by row numbers, which are the ids of a range."""
+    """Names of the users, or of the items, of a model: ids, or row numbers, which are the ids of a range."""
 
     what: str  # "user" or "item"
-    ids: Any  # Ids, or a Vocabulary where there may be new ones
+    ids: Any  # Ids, or a Vocabulary if new ids may come
     reason: str = "this model was fitted on a matrix; one fitted on a file or a table takes ids"  # of row numbers
 
     @classmethod
@@ -121,7 +121,7 @@ class Names:
         return objects
 
     def _wrong(self, value: object) -> str:
-        """What to say of a value that is no id."""
+        """Message for a value that is no id."""
         seen = f"{value!r} ({type(value).__name__})"
         if self.are_rows:
             numbers = f"row numbers here, 0 to {len(self.ids) - 1}"
@@ -180,15 +180,15 @@ class Names:
             excluded[self.rows(denied)] = True
         return excluded
 
-    # --- Rows, as they are named ---
+    # --- Names of rows ---
 
     def name(self, row: int) -> Id:
-        """What one row is called."""
+        """Name of one row."""
         name: Id = self.ids.id_of(int(row))
         return name
 
     def names(self, rows: NDArray[Any]) -> IdArray:
-        """What rows are called, in their shape. -1 stays -1, or is None where ids are texts."""
+        """Names of rows, in their shape. -1 stays -1, or becomes None if ids are texts."""
         if self.are_rows:
             return rows
         filled = rows >= 0
@@ -199,18 +199,18 @@ class Names:
         return named
 
     def at(self, rows: Any = None) -> IdArray:
-        """What some rows are called, or all."""
+        """Names of some rows, or of all."""
         by_row = Names.of(self.what, len(self.ids), None, "row")
         return self.names(np.arange(len(self.ids)) if rows is None else by_row.rows(rows))
 
     def ranked(self, lists: Lists) -> Ranked:
-        """Rows and their scores, by name."""
+        """Ranked names and scores, from rows and scores."""
         return Ranked(self.names(lists[0]), lists[1])
 
-    # --- New ones ---
+    # --- New ids ---
 
     def grown(self, given: Any) -> Grown:
-        """The rows of some that are updated or added. Ids stay sorted, so new ones move the rows of others."""
+        """Rows of updated or added ids. Ids stay sorted, so new ids move the rows of others."""
         values, ids = np.atleast_1d(self._values(given)), self.ids
         kept: NDArray[Any] = np.arange(len(ids))
         if self.are_rows:
@@ -277,7 +277,7 @@ class Grown(NamedTuple):
 
     @property
     def sources(self) -> NDArray[np.int64]:
-        """Where each row comes from: its row before, or after all of these the place of the new one."""
+        """Source of each row: its old row, or the place of the new one, counted from the end of the old rows."""
         places = self.before
         places[self.rows] = len(self.kept) + np.arange(len(self.rows))
         return places

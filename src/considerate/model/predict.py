@@ -196,7 +196,7 @@ class FoldIn:
 
     @locked_cached_property
     def item_groups(self) -> ItemGroups:
-        """What new users read of the items: clusters, tables and sums, the same for all of them."""
+        """Groups of items that all new users read: clusters, tables and sums."""
         grouping = Grouping(self.weights, self.plan.offset, self.plan.groups, self.saturation)
         grouping.regroup(self.posterior.items.mean)
         return grouping.of(self.posterior.items)
@@ -225,8 +225,8 @@ class FoldIn:
     def _user_terms(
         self, liked: Adjacency, blocks: NDArray[np.int64], known: Known | None
     ) -> tuple[Terms, NDArray[np.float32] | None]:
-        """What q(H) adds to the likes of new users, and what their logits have beside -log c. Where the fit was given
-        all unliked edges, those given of a new user are all, too; one of whom none are given has expected ones."""
+        """Terms that q(H) adds to the likes of new users, and the users' offsets, added to -log c. If the fit was given
+        all unliked edges, so are new users; a new user without any gets expected ones."""
         if self.plan.observed and known is not None:
             return Terms(unliked=known.considered), None
         c = self.plan.negatives
@@ -236,7 +236,7 @@ class FoldIn:
         return Terms(None if known is None else known.considered, closed), self.user_offset(liked, known)
 
     def user_offset(self, liked: Adjacency, known: Known | None = None) -> NDArray[np.float32] | None:
-        """Offsets of users by the mass that the closed form gives them, beside -log c."""
+        """Offsets of users by the mass that the closed form gives them, added to -log c."""
         return user_offset(liked, self.weights, replace(self.plan, hidden="expected"), known)
 
     def items(
@@ -268,12 +268,12 @@ class FoldIn:
         )
 
     def passing(self, users: UserRows) -> Passing:
-        """How the model's users pass items over, as training has it: c d_m of the items not liked are expected.
+        """Chances that the model's users pass items over, as in training: c d_m of the items not liked are expected.
 
-        Where the likes were left out of the file, a user's degree alone is known. Likes and unliked pairs are then
-        taken for (1 + c) d draws from pi without replacement, the likes first, so that with F(T), the sum of
-        1 - exp(-T pi_n) over all items, F(t) = d and F(t + T_m) = (1 + c) d. At gamma = 1 this is near to what the
-        likes would say; at a smaller gamma likes are more popular than pi says, and T_m comes out somewhat too low.
+        If the file has no likes, only a user's degree is known. Likes and unliked pairs then count as (1 + c) d draws
+        from pi without replacement, the likes first, so that with F(T), the sum of 1 - exp(-T pi_n) over all items,
+        F(t) = d and F(t + T_m) = (1 + c) d. At gamma = 1 this is near the result from likes. At a smaller gamma likes
+        are more popular than draws from pi, and T_m is somewhat too low.
         """
         if users.knows_likes:
             blocks = row_blocks(users.liked.starts)

@@ -34,7 +34,7 @@ SCORES = ("like", "popularity", "popularity_x_like", "p_like")  # the paper's th
 
 @dataclass(frozen=True)
 class RankingOptions:
-    """How items are scored, and which of them may be recommended. Checked when made; it pickles."""
+    """Options of the score, and of the items that may be recommended. Checked when made; can be pickled."""
 
     popularity: float | None = None  #: weight of log pi in the score; None: the model's own
     score: str | None = None  #: one of SCORES in place of the logit
@@ -87,7 +87,7 @@ class RankingOptions:
 
     @property
     def explores(self) -> bool:
-        """Whether logits are drawn, or deviations added to them."""
+        """True if logits are drawn, or deviations added to them."""
         return bool(self.explore_kappa) or self.thompson_seed is not None
 
     @classmethod

@@ -21,7 +21,7 @@ class ReliabilityBin(NamedTuple):
 
 @dataclass(frozen=True)
 class LikeReliability:
-    """Whether p(like) is honest: of the pairs that were judged and got p, how many were liked."""
+    """Reliability of p(like): the share of likes among judged pairs, by their p."""
 
     weights: str  # "equal classes": liked and not liked pairs weigh the same in total; "each pair": every pair does
     error: float  # mean over pairs of |liked - predicted| of their bin
@@ -37,7 +37,7 @@ class LikeReliability:
 
     @classmethod
     def parse(cls, given: Any) -> LikeReliability:
-        """What `to_dict` gave; ValueError where it cannot be that."""
+        """Parse the result of `to_dict`; raise ValueError if it is wrong."""
         if not isinstance(given, dict) or given.keys() != {field.name for field in fields(cls)}:
             raise ValueError("its reliability is not described by weights, error and bins")
         bins, error = given["bins"], given["error"]

@@ -49,7 +49,7 @@ class Recommendations(TableResult):
 
     @property
     def num_rows(self) -> int:
-        """How many recommendations there are, of all users together."""
+        """Number of recommendations, of all users together."""
         return int(self._table.num_rows)
 
     @property
@@ -66,7 +66,7 @@ class Recommendations(TableResult):
         return dict(self._table.to_pydict())
 
     def equals(self, other: object) -> bool:
-        """Whether another table has the same columns and values."""
+        """True if another table has the same columns and values."""
         return bool(self._table.equals(other.to_arrow() if isinstance(other, Recommendations) else other))
 
     def __len__(self) -> int:
@@ -208,7 +208,7 @@ def _user_batches(ranker: Ranker, users: range | list[Any], batch: int) -> Itera
 
 
 def _is_warm(model: Model, users: UserRows, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether something is known of users: likes, or features, which move the vector of a user off zero."""
+    """Mask of the users with likes or features; features move a user's vector off zero."""
     liked: NDArray[np.bool_] = users.degree[rows] > 0
     if model.user_features is None or liked.all():
         return liked

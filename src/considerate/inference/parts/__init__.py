@@ -1,4 +1,4 @@
-"""The parts that a model is made of, each in one module: its settings, what it refuses, its place in a fit."""
+"""Parts of a model, each in one module with its settings, its refusals and its place in a fit."""
 
 from __future__ import annotations
 

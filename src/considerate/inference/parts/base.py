@@ -65,15 +65,15 @@ class Part:
         return weights
 
     def learned(self, plan: Any, session: Any) -> Any:
-        """The object that the part keeps in a model, at the end of a fit; None if it keeps nothing."""
+        """Object that the part keeps in a model, at the end of a fit; None if it keeps nothing."""
         return None
 
     def renewed(self, kept: Any, model: Any) -> Any:
-        """The object that the part keeps, after users, items or likes of the model have changed."""
+        """Renew the object that the part keeps, after users, items or likes of the model have changed."""
         raise UsageError(f"a model fitted with {self.name!r} cannot be changed; fit again to all likes.")
 
     def kept_in(self, file: Any) -> Any:
-        """The object that the part keeps, from a model file; None if the file has none."""
+        """Read the object that the part keeps from a model file; None if the file has none."""
         return None
 
     def refusals(self, request: Any, where: Where) -> Iterator[str]:

@@ -274,7 +274,7 @@ class Consideration:
 
 @dataclass(frozen=True)
 class Lift:
-    """Log lift as scores have it: of the walk, its rows raised to the power that the ranking was given."""
+    """Log lift of scores, from the walk's rows raised to the power `sharpness`."""
 
     walk: Consideration
     sharpness: int
@@ -285,11 +285,11 @@ class Lift:
         return None if walk is None else cls(walk, plan.sharpness)
 
     def table(self, liked: NDArray[Any]) -> compiled.LiftTable:
-        """Rows as scores read them, for users who like these items."""
+        """Rows in the form that scores read, for users who like these items."""
         return self.walk.lift_table(liked, self.sharpness)
 
     def table_of(self, rows: Rows, inverse: NDArray[np.float32]) -> compiled.LiftTable:
-        """Rows of some items as scores read them, with 1 / p of the items that they lead to."""
+        """Rows of some items in the form that scores read, with 1 / p of the items that they lead to."""
         unknown = np.flatnonzero(inverse < 0).astype(np.int32)
         return compiled.LiftTable(*rows, inverse, self.walk.mix, self.sharpness, unknown)
 
@@ -298,11 +298,11 @@ class Lift:
         return np.asarray(self.walk.shares.astype(np.float64) ** self.sharpness)
 
     def ratios(self, liked: NDArray[Any]) -> NDArray[np.float64]:
-        """w / p of one user, from the likes alone."""
+        """Ratios w / p of one user, from the likes alone."""
         return self.walk.ratios(liked, self.sharpness)
 
     def log_ratios(self, liked: Adjacency) -> NDArray[np.float32]:
-        """Log lift of users against all items: [users, items]."""
+        """Log lift of users and all items: [users, items]."""
         return self.walk.log_ratios(liked, self.sharpness)
 
     def log_ratios_of(self, liked: Adjacency, users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.float32]:
