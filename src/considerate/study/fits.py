@@ -40,7 +40,7 @@ EXAMPLE_LENGTH = 8  # items in the list of an example
 KNOBS = tuple(round(0.1 * step, 1) for step in range(16))  # popularity weights of the curve: 0 to 1.5
 
 # Code that a result depends on; a result is computed again when it changes.
-OUR_CODE = ("kernels", "data/graph.py", "parameters.py", "inference", "model", "fitting", "recommender.py")
+OUR_CODE = ("kernels", "data/graph.py", "settings.py", "inference", "model", "fitting", "recommender.py")
 CODE = ("evaluation", "study/peers.py", "study/fits.py", "study/material.py")
 
 # Settings of the paper's experiments; all that matter are named, so defaults do not change them.
