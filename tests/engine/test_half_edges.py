@@ -9,7 +9,8 @@ from considerate import Recommender
 from considerate.data.graph import Adjacency, Graph
 from considerate.distributed import OutOfCore
 from considerate.errors import UsageError
-from considerate.inference.hidden import HalfEdges, Sampled
+from considerate.inference.hidden import Sampled
+from considerate.inference.hidden.half_edges import HalfEdges
 from considerate.kernels import compiled
 from tests.helpers.likes import skewed
 

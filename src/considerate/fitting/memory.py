@@ -26,6 +26,7 @@ from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.fitting.session import closed_form_groups
 from considerate.inference.features import spread_shape
+from considerate.inference.hidden.drawers import drawer_of
 from considerate.inference.parts.walk import (
     BLOCK_STEPS,
     ENTRIES_A_LIKE,
@@ -68,7 +69,7 @@ def needed_memory(users: int, items: int, edges: int, plan: FitPlan, walk: WalkS
     if plan.hidden != "expected":
         drawn = min(plan.negatives * edges, users * items - edges)
         hidden += (8 + low) * drawn + 8 * (users + items)  # H by user and by item, besides memory of an opening
-        hidden += 64 * (drawn + edges) * (plan.hidden == "half-edges")  # the set of pairs, at most
+        hidden += drawer_of(plan.hidden).edge_bytes * (drawn + edges)
     sweep += hidden
     if users * rows > NEAR_BYTES:
         sweep += _sums_memory(users, items, edges, plan)

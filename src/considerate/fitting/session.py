@@ -31,14 +31,13 @@ from considerate.inference.hidden import (
     Draws,
     Estimator,
     Expected,
-    HalfEdges,
     Observed,
     Opening,
-    Sampled,
     correct_head,
     popularity_exponent,
     popularity_weights,
 )
+from considerate.inference.hidden.drawers import drawer_of
 from considerate.inference.hidden.groups import FREEZE_AFTER, Grouping
 from considerate.inference.parts import PARTS
 from considerate.inference.plan import SETTINGS, FitPlan
@@ -343,9 +342,8 @@ def make_estimator(
 
     if plan.hidden == "expected":
         return expected()
-    sampler = HalfEdges if plan.hidden == "half-edges" else Sampled
     draws = Draws.of(weights, consideration, plan.tilt)
-    sampled = sampler(*likes, draws, plan.negatives, plan.seed, known=known, user_offset=user_offset)
+    sampled = drawer_of(plan.hidden)(*likes, draws, plan.negatives, plan.seed, known=known, user_offset=user_offset)
     return Opening(plan.opening, expected(), sampled) if plan.opening else sampled
 
 

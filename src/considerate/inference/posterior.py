@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,6 @@ from numpy.typing import NDArray
 from considerate.data.graph import USERS
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, empty
-
-if TYPE_CHECKING:
-    from considerate.inference.features import FeatureWeights
-    from considerate.inference.wishart import NormalWishart
 
 Floats = NDArray[np.float32]
 
@@ -193,9 +189,11 @@ class Posterior:
     users: Side
     items: Side
     precisions: Precisions
-    user_weights: FeatureWeights | None = None  # of features, if there are any
-    item_weights: FeatureWeights | None = None
-    hyperpriors: tuple[NormalWishart, NormalWishart] | None = None  # of users and items; None: the precisions alone
+    # Any, as these modules import this one: FeatureWeights (features.py) of the sides that have features, and the
+    # NormalWishart hyperpriors of users and items (wishart.py) that stand in for the precisions.
+    user_weights: Any = None
+    item_weights: Any = None
+    hyperpriors: Any = None
 
     @property
     def factors(self) -> int:

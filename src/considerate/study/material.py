@@ -22,7 +22,8 @@ from considerate.data.vocabulary import Titles, Vocabulary
 from considerate.errors import UsageError
 from considerate.evaluation.split import HeldOut, edge_keys, given_likes, pair_keys, rows_in
 from considerate.fitting.session import make_graph, make_popularity
-from considerate.inference.hidden import HalfEdges, Sampled, positives_to_negatives
+from considerate.inference.hidden import positives_to_negatives
+from considerate.inference.hidden.drawers import drawer_of
 from considerate.inference.hidden.saturation import Saturation
 from considerate.inference.plan import FitPlan
 from considerate.kernels.threads import Backend
@@ -192,8 +193,8 @@ def _pairs(
 
 def drawn_hidden(graph: Graph, plan: FitPlan, backend: Backend) -> Any:
     """Draw the unliked edges of one H, by user."""
-    popularity, sampler = make_popularity(graph, plan, backend), HalfEdges if plan.hidden == "half-edges" else Sampled
-    sampled = sampler(graph.by_user, graph.user_blocks, popularity.weights, plan.negatives, plan.seed)
+    popularity = make_popularity(graph, plan, backend)
+    sampled = drawer_of(plan.hidden)(graph.by_user, graph.user_blocks, popularity.weights, plan.negatives, plan.seed)
     return sampled.draw(1, backend.map)
 
 

@@ -1,6 +1,6 @@
 """q(H), the hidden graph of considered pairs: its popularity histogram, and the estimators of averages over it.
 
-`Sampled` draws H and sums over its edges (the paper's Algorithm 1). `HalfEdges` draws it from degrees of both sides.
+`Sampled` draws H and sums over its edges (the paper's Algorithm 1). `DRAWERS` has other ways to draw it.
 `Expected` takes the expectation in closed form. `Opening` begins with `Expected` and goes on with `Sampled`. Each gives
 a pass over the rows of one side its `Terms`. All respect known pairs (data/known.py): considered pairs are edges of
 every H, and impossible pairs are never drawn. `Observed` has no unliked edges but the known ones.
@@ -9,7 +9,6 @@ every H, and impossible pairs are never drawn. `Observed` has no unliked edges b
 from considerate.inference.hidden.estimator import Estimator, Terms
 from considerate.inference.hidden.expected import Expected, Shares
 from considerate.inference.hidden.groups import Grouping, ItemGroups, ItemSums, UserGroups
-from considerate.inference.hidden.half_edges import HalfEdges
 from considerate.inference.hidden.observed import Observed
 from considerate.inference.hidden.offsets import expected_unliked, user_offset
 from considerate.inference.hidden.opening import Opening
@@ -29,7 +28,6 @@ __all__ = [
     "Estimator",
     "Expected",
     "Grouping",
-    "HalfEdges",
     "Inclusion",
     "ItemGroups",
     "ItemSums",

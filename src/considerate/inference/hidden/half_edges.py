@@ -16,19 +16,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, run_serially
-from considerate.inference.hidden.sampled import Sampled
+from considerate.data.known import Known
+from considerate.inference.hidden.sampled import Floats, Sampled
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 
 STREAM = 41  # random stream of the degrees
+FAR = 10.0  # standard deviations above a Poisson mean at which a limit has no effect
 TRIES = 50  # most exchanges that are tried for a pair
 
 
 class HalfEdges(Sampled):
     """Estimator with unliked edges drawn by joining half-edges of users and items; a function of (seed, sweep)."""
 
+    edge_bytes = 64  # the set of pairs, at most
     redraws = 0  # pairs of the last sweep that were exchanged
     left_out = 0  # half-edges of the last sweep without a partner
+
+    @staticmethod
+    def expected_unliked(likes: Adjacency, weights: Floats, negatives: float, known: Known | None = None) -> Floats:
+        return _expected_half_edges(negatives * likes.degrees.astype(np.float64), len(weights) - likes.degrees)
 
     def draw(self, sweep: int, run: Any = run_serially, sides: tuple[Side, Side] | None = None) -> Adjacency:
         """Draw the unliked edges of H^(sweep), by user. One thread joins them."""
@@ -48,3 +55,19 @@ class HalfEdges(Sampled):
         users_of, items_of, self.redraws, self.left_out = made
         self.drawn = len(users_of)
         return Adjacency.of_pairs(users_of, items_of, likes.rows, items)
+
+
+def _expected_half_edges(mean: Floats, room: NDArray[np.int64]) -> Floats:
+    """E[min(x, room)] of x ~ Poisson(mean): the mean itself if the limit is far above it."""
+    near = room < mean + FAR * np.sqrt(mean) + FAR
+    if not near.any():
+        return mean
+    from scipy.special import pdtr  # slow to import
+
+    expected, m, most = mean.copy(), mean[near], room[near].astype(np.float64)
+
+    def chance(count: Floats) -> Floats:  # P(x <= count)
+        return np.where(count < 0, 0.0, pdtr(np.maximum(count, 0.0), m))
+
+    expected[near] = m * chance(most - 2) + most * (1.0 - chance(most - 1))
+    return expected

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
 from considerate.data.known import Known
-from considerate.kernels import compiled
+from considerate.inference.hidden.drawers import drawer_of
 
 if TYPE_CHECKING:
     from considerate.inference.plan import FitPlan
@@ -34,15 +34,11 @@ Floats = NDArray[np.float64]
 # Stands for infinity if k_m = 0. As a power of two far above every logit it makes 2 lambda(xi) xi exactly one half in
 # float32, so that a like's pull and its part of the bound are exactly 0, and its precision is below rounding.
 UNBOUNDED = 2.0**40
-FAR = 10.0  # standard deviations above a Poisson mean at which a limit has no effect
 
 
 def expected_unliked(likes: Adjacency, weights: Floats, plan: FitPlan, known: Known | None = None) -> Floats:
     """Expected number k_m of unliked edges of each user."""
-    if plan.hidden == "half-edges":
-        return _expected_half_edges(plan.negatives * likes.degrees.astype(np.float64), len(weights) - likes.degrees)
-    about = None if known is None else known.for_draws(likes.rows, weights)
-    return compiled.expected_negatives(plan.negatives, weights, likes.starts, likes.indices, about)
+    return drawer_of(plan.hidden).expected_unliked(likes, weights, plan.negatives, known)
 
 
 def user_offset(
@@ -66,19 +62,3 @@ def offset_of(ratio: Floats) -> NDArray[np.float32]:
     """-log of the ratio k_m / (c d_m)."""
     offset = -np.log(ratio, out=np.full(len(ratio), -UNBOUNDED), where=ratio > 0)
     return np.asarray(offset, np.float32) + np.float32(0.0)  # not -0
-
-
-def _expected_half_edges(mean: Floats, room: NDArray[np.int64]) -> Floats:
-    """E[min(x, room)] of x ~ Poisson(mean): the mean itself if the limit is far above it."""
-    near = room < mean + FAR * np.sqrt(mean) + FAR
-    if not near.any():
-        return mean
-    from scipy.special import pdtr  # slow to import
-
-    expected, m, most = mean.copy(), mean[near], room[near].astype(np.float64)
-
-    def chance(count: Floats) -> Floats:  # P(x <= count)
-        return np.where(count < 0, 0.0, pdtr(np.maximum(count, 0.0), m))
-
-    expected[near] = m * chance(most - 2) + most * (1.0 - chance(most - 1))
-    return expected

@@ -17,6 +17,8 @@ from considerate.inference.posterior import Posterior, Side
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, empty
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Draws:
@@ -50,6 +52,13 @@ class Sampled:
     """
 
     deterministic = False
+    edge_bytes = 0  # memory of a draw for each edge of H, besides the edges
+
+    @staticmethod
+    def expected_unliked(likes: Adjacency, weights: Floats, negatives: float, known: Known | None = None) -> Floats:
+        """Expected number k_m of unliked edges of each user."""
+        about = None if known is None else known.for_draws(likes.rows, weights)
+        return compiled.expected_negatives(negatives, weights, likes.starts, likes.indices, about)
 
     def __init__(
         self,
