@@ -75,7 +75,8 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
 def test_help_lists_every_parameter_with_its_range_and_reason(kind: type[Recommender | GraphRecommender]) -> None:
     text = " ".join((kind.__doc__ or "").split())
     for parameter in fields(kind):
-        assert f"{parameter.name} : {parameter.type}, default {parameter.default!r}" in text
+        kinds = parameter.type.__name__ if isinstance(parameter.type, type) else parameter.type
+        assert f"{parameter.name} : {kinds}, default {parameter.default!r}" in text
         assert f"Range: {' '.join(described_range(parameter).split())}." in text
         assert f"Default: {parameter.metadata['reason']}." in text
         assert not parameter.metadata["text"].endswith(".")

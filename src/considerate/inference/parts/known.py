@@ -50,9 +50,9 @@ class KnownSettings:
 
     considered_are: str = setting(
         "some",
-        "what the pairs given as considered are: some of what was considered, so that the rest is drawn (some); a "
-        "sample of what was not liked, so that H has no other unliked edges and p(like) stays that of a fair coin "
-        "(sample); all that was considered, so that p(like) is the share of likes in it (all)",
+        "how complete the given considered pairs are. some: a part of what was considered; the rest is drawn. sample: "
+        "a sample of what was not liked; H has no other unliked edges, and p(like) stays that of a fair coin. all: "
+        "everything that was considered; p(like) is the share of likes in it",
         "a log rarely has all that a user considered",
         words=("some", "sample", "all"),
         place=3,
