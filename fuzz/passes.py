@@ -281,6 +281,8 @@ class RowTruth:
         P_slack = epsilon * slack.P + 40 * ROUNDING * np.diag(diagonal)
         largest = max(diagonal.max(), np.abs(z).max(), old.max(), (old * np.abs(own.mean)).max())
         fits = slack.fits and largest < LARGE and diagonal.min() > 1e-25
+        if case.own.has_bias:  # the kernel divides by its old variance, even where a step of 1 forgets that
+            fits &= own.bias_variance * LARGE > 1.0
         if self.is_few and fits and self.others:  # its error grows with the condition, at most 1 + tr S A S in few.hpp
             v = np.array([other.mean for other in self.others])
             p = case.rho * np.array(self.weights) * 2.0 * reference.logistic_curvature(np.array(self.xi))

@@ -114,11 +114,17 @@ def sockets(process: int) -> int:
     return found
 
 
+def listeners(port: int) -> int:
+    """Number of sockets that listen at a port of this machine."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(address.endswith(f":{port:04X}") and state == "0A" for _, address, _, state, *_ in rows)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux divides connections among workers")
 def test_no_worker_takes_all_connections(tmp_path: Path) -> None:
     fitted().save(tmp_path / "model")
     with started(tmp_path / "log", tmp_path / "model", "--workers", 2) as service, ExitStack() as connections:
-        wait_for(lambda: len(service.workers()) == 2, 120)
+        wait_for(lambda: listeners(service.port) == 2, 120)
         before = {worker: sockets(worker) for worker in service.workers()}
 
         def taken_by_each() -> list[int]:
