@@ -98,7 +98,7 @@ def test_a_text_that_is_not_utf8_is_never_decoded(
         loaded.user_ids()
         assert loaded.model_.item_features is not None
 
-    with pytest.raises(ModelFileError, match=r"is not UTF-8 text|its ids are not between"):
+    with pytest.raises(ModelFileError, match=r"is not UTF-8 text|its ids are out of their range"):
         read()
 
 

@@ -185,12 +185,12 @@ def test_only_the_shard_that_is_needed(folder: Path, fitted: Recommender) -> Non
     assert loaded.explain(120, 3, by="row") == fitted.explain(120, 3, by="row")
     assert loaded.predict_proba(159, 4, by="row") == fitted.predict_proba(159, 4, by="row")
     assert opened(loaded) == [3]
-    missing = r"users-00004-[0-9a-f]{8}\.safetensors: is not there, and the index names it; copy the whole folder"
+    missing = r"users-00004-[0-9a-f]{8}\.safetensors: is missing, and the index names it; copy the whole folder"
     with pytest.raises(ModelFileError, match=missing):
         loaded.recommend([120, 160], by="row")
-    with pytest.raises(ModelFileError, match=r"users-00000-.* is not there"):
+    with pytest.raises(ModelFileError, match=r"users-00000-.* is missing"):
         loaded.user_factors  # noqa: B018
-    with pytest.raises(ModelFileError, match="is not there"):
+    with pytest.raises(ModelFileError, match="is missing"):
         Recommender.load(folder, verify=True)
 
 
@@ -482,7 +482,7 @@ def test_an_index_of_another_model(folder: Path, tmp_path: Path, fitted: Recomme
     other.save(tmp_path / "other", shards=5)
     (folder / INDEX_NAME).write_bytes((tmp_path / "other" / INDEX_NAME).read_bytes())
     loaded = Recommender.load(folder)
-    with pytest.raises(ModelFileError, match=r"users-00001-.* is not there, and the index names it"):
+    with pytest.raises(ModelFileError, match=r"users-00001-.* is missing, and the index names it"):
         loaded.recommend(40, by="row")
     for wanted, given in zip(shards_in(tmp_path / "other"), shards_in(folder)):  # nor under the names that it has
         (folder / wanted.name).write_bytes(given.read_bytes())
@@ -507,8 +507,8 @@ INDEX_CHANGES: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "overlap, or leave users out ....*": lambda tensors, _: tensors["shards.rows"].__setitem__(slice(3, 5), [0, 80]),
     "a number out of range": lambda tensors, _: tensors["shards.rows"].__setitem__(4, 2**62),
     "a number out of range .*": lambda tensors, _: tensors["shards.number"].__setitem__(4, -1),
-    "not have the users and likes": lambda tensors, _: tensors["shards.rows"].__setitem__(4, 41),
-    "not have the users and likes .*": lambda tensors, _: tensors["shards.edges"].__setitem__(4, 1),
+    "not have its numbers of users and likes": lambda tensors, _: tensors["shards.rows"].__setitem__(4, 41),
+    "not have its numbers of users and likes .*": lambda tensors, _: tensors["shards.edges"].__setitem__(4, 1),
     "the ids of 'shards.ids' are not distinct": lambda tensors, _: tensors["shards.ids.text"].__setitem__(
         slice(None), ord("z")
     ),
@@ -537,14 +537,14 @@ def test_indexes_that_lie(folder: Path, message: str) -> None:
 
 
 SHARD_CHANGES: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
-    "users are not those that the index says": lambda _, said: said.update(first=41),
-    "users are not those that the index says .*": lambda _, said: said.update(edges=said["edges"] - 1),
-    "users are not those that the index says ..*": lambda _, said: said.update(users=39),
-    "form is not that of the index": lambda _, said: said.update(likes=False),
-    "form is not that of the index .*": lambda _, said: said.update(user_ids={"kind": "range", "size": 40}),
+    "users are not as in the index": lambda _, said: said.update(first=41),
+    "users are not as in the index .*": lambda _, said: said.update(edges=said["edges"] - 1),
+    "users are not as in the index ..*": lambda _, said: said.update(users=39),
+    "form is not as in the index": lambda _, said: said.update(likes=False),
+    "form is not as in the index .*": lambda _, said: said.update(user_ids={"kind": "range", "size": 40}),
     "not the shard that the index names": lambda _, said: said.update(kind="index"),
-    "ids are not between those": lambda tensors, _: tensors["user_ids.text"].__setitem__(0, ord("t")),
-    "ids are not between those .*": lambda tensors, _: tensors["user_ids.text"].__setitem__(-3, ord("z")),
+    "ids are out of their range in the index": lambda tensors, _: tensors["user_ids.text"].__setitem__(0, ord("t")),
+    "ids are out of their range in the index .*": lambda tensors, _: tensors["user_ids.text"].__setitem__(-3, ord("z")),
     "not as many as 'user_degree' says": lambda tensors, _: tensors["user_degree"].__setitem__(3, 39),
     "an item that is not there": lambda tensors, _: tensors["likes.items"].__setitem__(3, 40),
     "a variance that is not positive": lambda tensors, _: tensors["user.rows"].__setitem__((3, 8), -1),

@@ -404,7 +404,7 @@ def test_models_of_other_kinds(tmp_path: Path) -> None:
         assert answer["items"][0]["title"] is None
         assert client.post("/v1/recommendations", json={"likes": [1, "2"]}).json()["ignored"] == []
         refused = client.get("/v1/recommendations?user=7&lift=1").json()
-        assert "does not know who considers what" in refused["detail"]
+        assert "this model has no walk" in refused["detail"]
         assert client.get("/v1/model").json()["lift"] is None
         assert client.post("/v1/landscape", json={"user": 7}).json()["log_lift"] is None
         off = client.post("/v1/events", json={"events": [{"user": 7, "item": 1}]})

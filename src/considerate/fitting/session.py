@@ -260,7 +260,7 @@ def warn_of_factors(factors: int, users: int, items: int) -> None:
     if factors > min(users, items):
         warnings.warn(
             f"factors={factors} is more than the {min(users, items)} users or items there are; the posterior is "
-            "proper, but fewer factors would say as much.",
+            "proper, but fewer factors would do as well.",
             stacklevel=3,
         )
 

@@ -4,12 +4,12 @@ H had k_m unliked edges of user m (inference/hidden/offsets.py), drawn without r
 was a - log(k_m / d_m). So, with w(c) = p(h = 1 | g = 0) in that H and s = sigma(a),
 
     odds of a like:   p(g = 1) / p(g = 0) = exp(a) w',    w' = w(c) d_m / k_m
-    only what is considered is liked:   p(h = 1) = w' / (1 - s + w' s),    p(h = 1) s = p(g = 1)
+    only considered items are liked:    p(h = 1) = w' / (1 - s + w' s),    p(h = 1) s = p(g = 1)
 
-w' is at most 1 unless a user likes more than is left or c < 1; p(considered) is then at most 1, and the product is less
-than p(g = 1).
+w' is at most 1 unless c < 1 or a user likes more items than are left. p(considered) is then cut to 1, and the product
+is less than p(g = 1).
 
-The walk is in w where H was drawn by it. The closed form and half-edges have pi alone in H, and so in w.
+The walk is in w if H was drawn by it. The closed form and half-edges have pi alone in H, and so in w.
 Either end of a pair of vertices of one kind draws it (inference/hidden/merged.py).
 """
 
@@ -46,17 +46,16 @@ def consideration_weights(
     limits: Known | None = None,
     threads: int | None = 1,
 ) -> NDArray[np.float64]:
-    """w' of pairs, which makes the odds of liking the odds of a like being observed.
+    """Factor w' of pairs, between the odds of liking and the odds of an observed like.
 
-    Row i of `ids` are items for the user who likes row i of `liked`, and of whom `limits` says what is impossible; -1
-    ends short rows, and the answer is of the others, one after the other.
+    Row i of `ids` has items for the user with row i of `liked` and of `limits`; -1 ends short rows. The result has the
+    other items, one after the other.
 
         w'_mn = (1 - exp(-T_m w_n)) d_m / k_m,    T_m such that 1 - exp(-T_m w_n) over the open items adds up to k_m
 
-    with w_n the user's own weights, or pi where H was not drawn by a walk; open items are neither liked nor
-    impossible. w' is 1 of a like, which is always considered, 0 of what is impossible, and NaN where nothing says how
-    much is considered: where a user likes nothing, nobody could like the item, or the likes are not known. A tilt is
-    not in it.
+    with w_n the user's own weights, or pi if H was not drawn by a walk; open items are neither liked nor impossible. w'
+    is 1 for a like, which is always considered, 0 for impossible items, and NaN if unknown: if a user likes nothing,
+    nobody could like the item, or the likes are not known. A tilt is not included.
     """
     filled = ids >= 0
     if liked is None:
@@ -89,25 +88,25 @@ def consideration_weights(
 def logit_offset(
     model: Model, liked: Adjacency, limits: Known | None = None, unliked: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """[users] the offset of the logits of users with these likes: -log(k_m / d_m), or as the model's fit had it."""
+    """Offset of the logits of users with these likes: -log(k_m / d_m), or as in the model's fit."""
     extra = user_offset(liked, model.fold_in.weights, model.plan, limits, unliked)
     return np.full(liked.rows, model.plan.offset) if extra is None else model.plan.offset + extra.astype(np.float64)
 
 
 def weights_of_all(model: Model, liked: Adjacency, limits: Known | None = None) -> NDArray[np.float64]:
-    """[users, items] w' of users with these likes against all items; of a like as if it were open, by the same T_m.
+    """Factors w' [users, items] of users with these likes; a like has the factor of an open item, by the same T_m.
 
-    0 of what is impossible and not liked, and of items that nobody could like. Every user must like something.
+    0 for impossible items that are not liked, and for items that nobody could like. Every user must like something.
     """
     counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
     chances = chances_of(model).of_all(liked, counts, limits)
-    with np.errstate(over="ignore"):  # infinite of users who have nothing left
+    with np.errstate(over="ignore"):  # infinite for users without items left
         factor = np.exp(logit_offset(model, liked, limits, counts))[:, None]
     return np.multiply(chances, factor, out=chances, where=chances > 0)
 
 
 def drawn_by(model: Model) -> Consideration | None:
-    """The table of the walk that H was drawn by; None where H was by popularity.
+    """Table of the walk that H was drawn by; None if H was drawn by popularity.
 
     A model of 0.3 or before answers by its own rule: by the walk, if it ranks by one.
     """
@@ -116,15 +115,15 @@ def drawn_by(model: Model) -> Consideration | None:
 
 
 def chances_of(model: Model) -> PairChances:
-    """Chances of pairs to be drawn, as H was."""
+    """Chances that pairs are drawn into the model's H."""
     return PairChances(model.fold_in.saturation, drawn_by(model))
 
 
 def _either_end(model: Model, linked: Adjacency, pairs: Adjacency, limits: Known | None) -> NDArray[np.float64]:
-    """r of pairs of vertices, as both ends draw.
+    """Chances r of pairs of vertices, as both ends draw.
 
-    Nothing is impossible for a vertex but itself, which so tells which one it is. One that is not in the graph is taken
-    to be drawn as it draws: walks lead both ways in proportion to the degrees.
+    Only the vertex itself is impossible for it, so `limits` identifies it. A vertex that is not in the graph counts as
+    drawn like it draws: walks lead both ways in proportion to the degrees.
     """
     draws = vertex_draws(model, linked, limits)
     own = draws.chances_of(pairs)
@@ -145,7 +144,7 @@ def _either_end(model: Model, linked: Adjacency, pairs: Adjacency, limits: Known
 
 
 def vertex_draws(model: Model, linked: Adjacency, limits: Known | None) -> VertexDraws:
-    """Draws of vertices with these links, as the model's fit had them."""
+    """Draws of vertices with these links, as in the model's fit."""
     if limits is None:  # none of them is in the graph
         limits = Known(impossible=Adjacency.of_rows([np.empty(0, np.int32)] * linked.rows))
     return VertexDraws(linked, chances_of(model), model.plan.negatives, limits)

@@ -1,4 +1,4 @@
-"""Numbers that are known of every pair of a user and an item, and that a recalibration of p(like) reads."""
+"""Covariates of pairs of users and items, which a recalibration of p(like) reads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Covariates = dict[str, NDArray[np.float64]]
 
 
 def pair_covariates(model: Model, liked: Adjacency | None, keys: Rows, users: Rows, items: Rows) -> Covariates | None:
-    """The numbers of some pairs by name; None where the model's recalibration reads none.
+    """Covariates of some pairs by name; None if the model's recalibration reads none.
 
     `liked` and `keys`, rows of the model or -1, have an entry for each user, and `users` are places among these.
-    `liked` is None where the likes are not known: degrees are then the model's, and lift is NaN.
+    `liked` is None if the likes are not known: degrees are then the model's, and lift is NaN.
     """
     if not model.recalibration.covariates:
         return None
@@ -33,8 +33,8 @@ def pair_covariates(model: Model, liked: Adjacency | None, keys: Rows, users: Ro
 
 
 def known_of_pairs(model: Model, liked: Adjacency | None, degree: Rows, users: Rows, items: Rows) -> Covariates:
-    """log pi_n, log(1 + d_m), and the lift where the model has a walk. A graph of vertices has none of them, as p(link)
-    is the same from both ends."""
+    """Covariates log pi_n and log(1 + d_m), and lift if the model has a walk. A graph of vertices has none of them, as
+    p(link) is the same from both ends."""
     if model.one_kind:
         return {}
     known = {
@@ -47,6 +47,6 @@ def known_of_pairs(model: Model, liked: Adjacency | None, degree: Rows, users: R
 
 
 def _lift(model: Model, liked: Adjacency, users: Rows, items: Rows) -> NDArray[np.float64]:
-    """The log lift of each pair, as it is ranked by."""
+    """Log lift of each pair, in the form that rankings use."""
     assert model.lift is not None
     return model.lift.log_ratios_of(liked, users, items).astype(np.float64)

@@ -1,12 +1,12 @@
-"""Lists that are less of the same: maximal marginal relevance over item vectors, and caps by category.
+"""Diverse lists: maximal marginal relevance over item vectors, and caps by category.
 
 Carbonell & Goldstein (1998). Of the C best items of a user, with scores s_1 >= ... >= s_C, items are chosen one by one;
 the next is the one with the largest
 
     (1 - d) r_n - d max over the chosen m of cos(v_n, v_m),    r_n = (s_n - s_C) / (s_1 - s_C)
 
-among those whose categories are not full; the better ranked where values tie. The first is the best of all. v are the
-posterior means of the item vectors. At d = 0 the order is that of the scores.
+among those whose categories are not full; of a tie, the better ranked. The first is the best of all. v are the
+posterior means of the item vectors. At d = 0 the order follows the scores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Diversity:
 
     weight: float  # d
     vectors: NDArray[np.float32]  # [items, K] posterior means
-    categories: NDArray[np.int32] | None = None  # [items, most of an item] numbers; those of no category are -1
+    categories: NDArray[np.int32] | None = None  # [items, most of an item] numbers; -1 for none
     most: int = 0  # items of one category in a list
 
     @classmethod
@@ -64,7 +64,7 @@ class Diversity:
     def choose(
         self, ids: NDArray[np.int32], scores: NDArray[np.float32], count: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """(ids, scores) [users, count] chosen from those of candidates, which are best first and end in -1."""
+        """Choose (ids, scores), [users, count], from those of candidates, which are best first and end in -1."""
         some = max(1, MOST_VALUES // max(1, ids.shape[1] * self.vectors.shape[1]))
         parts = [self._choose(ids[at : at + some], scores[at : at + some], count) for at in range(0, len(ids), some)]
         places = np.concatenate([np.empty((0, count), np.int64), *parts])
@@ -72,7 +72,7 @@ class Diversity:
         return np.where(places < 0, np.int32(-1), chosen[0]), np.where(places < 0, np.float32(np.nan), chosen[1])
 
     def _choose(self, ids: NDArray[np.int32], scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-        """[users, count] places among the candidates, -1 where none is left."""
+        """Choose places among the candidates, [users, count]; -1 if none is left."""
         users, left = np.arange(len(ids)), ids >= 0  # left: candidates that may still be chosen
         relevance = _relevance(scores, left)
         vectors = _unit(self.vectors[np.maximum(ids, 0)])  # [users, C, K]
@@ -100,7 +100,7 @@ class Diversity:
 
 
 def _relevance(scores: NDArray[np.float32], there: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """r: 1 of the best candidate, 0 of the last; 1 of all where their scores are equal."""
+    """Relevance r: 1 for the best candidate, 0 for the last; 1 for all if their scores are equal."""
     values = scores.astype(np.float64)
     best, worst = (np.where(there, values, fill) for fill in (-np.inf, np.inf))
     high, low = best.max(axis=1, initial=-np.inf)[:, None], worst.min(axis=1, initial=np.inf)[:, None]
@@ -109,6 +109,6 @@ def _relevance(scores: NDArray[np.float32], there: NDArray[np.bool_]) -> NDArray
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Vectors of length 1; those of zeros as they are."""
+    """Scale vectors to length 1; zeros stay zeros."""
     lengths = np.sqrt(np.einsum("uck,uck->uc", vectors, vectors))
     return np.asarray(vectors / np.maximum(lengths, np.float32(1e-30))[:, :, None], np.float32)

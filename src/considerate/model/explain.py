@@ -1,7 +1,7 @@
 """Reasons of a recommendation, and the users and items most alike.
 
-The reasons are the user's likes that moved the logit of the item, and those that lead to it. Alike are those with the
-largest cosine of mean vectors.
+The reasons are the user's likes that moved the logit of the item, and the likes that lead to it by the walk. Users or
+items are alike if the cosine of their mean vectors is large.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FeatureReasons = list[tuple[str, float]]  # (feature, share of the logit), the l
 
 
 class Explanation(tuple[float, Reasons]):
-    """The pair (p(like), liked items with their shares of the logit); attributes say why the item is considered."""
+    """Pair (p(like), liked items with their shares of the logit); attributes explain why the item is considered."""
 
     p_considered: float | None  # None: the user likes nothing
     considered_because: Reasons  # liked items with their shares of w, the chance to meet the item
@@ -62,7 +62,7 @@ class Explanation(tuple[float, Reasons]):
         return *self, *(getattr(self, name) for name in Explanation.__annotations__)
 
     def to_dict(self, model: Model) -> dict[str, Any]:
-        """The reasons as plain values, with the titles of the items; ids are those of the data."""
+        """Reasons as plain values, with the titles of the items and the ids of the data."""
         names = model.item_names()
 
         def listed(kind: str, reasons: Reasons) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ def explain(model: Model, userid: Any, itemid: Any, user_items: Any, N: int, by:
 
 
 def explain_item(model: Model, user: UserBatch, item: int, N: int, names: Names) -> Explanation:
-    """Explain the item of a row to the one user of a batch, whose likes are known."""
+    """Explain an item to the one user of a batch, whose likes are known."""
     side, likes, ids = user.side.take(user.rows), user.likes, np.array([[item]], np.int32)
     weights = consideration_weights(model, likes, ids, user.limits)
     pair = Pairs(model, user, ids, weights)
@@ -112,7 +112,7 @@ def explain_item(model: Model, user: UserBatch, item: int, N: int, names: Names)
     led = share_of_walk(liked, model.consideration, item)
 
     def largest(shares: NDArray[np.float64]) -> Reasons:
-        """The items of the largest shares, up or down; of shares that tie, the lower row."""
+        """Items with the largest absolute shares; of a tie, the lower row."""
         order = np.lexsort((liked, -np.abs(shares)))[:N]
         return [(names.name(liked[i]), float(shares[i])) for i in order]
 
@@ -197,8 +197,7 @@ def share_of_update(
 def similar_items(
     model: Model, itemid: Any, N: int, liked_by: Adjacency | None, allowed: Any, denied: Any, by: By = "id"
 ) -> Ranked:
-    """The items most like each of `itemid`, itself first. Items that are new or have changed are folded in from
-    `liked_by`."""
+    """Find the items most like each of `itemid`, itself first. New or changed items are folded in from `liked_by`."""
     names, pieces = model.item_names(by), [(0, model.items.mean)]
     rows = names.rows(itemid, unknown=liked_by is not None)
     if liked_by is None:
@@ -214,7 +213,7 @@ def similar_items(
 
 
 def similar_users(model: Model, userid: Any, N: int, allowed: Any, denied: Any, by: By = "id") -> Ranked:
-    """The users most like each of `userid`, itself first."""
+    """Find the users most like each of `userid`, itself first."""
     names = model.user_names(by)
     rows = names.rows(userid)
     users, local = model.users.some(np.atleast_1d(rows))
@@ -230,7 +229,7 @@ def most_similar(
     excluded: NDArray[np.bool_] | None,
     itself: bool = True,
 ) -> Lists:
-    """The rows whose vectors have the largest cosine with each query, the lower row where they tie.
+    """Find the rows whose vectors have the largest cosine with each query; of a tie, the lower row.
 
     `pieces` has all vectors in order, some at a time, with the row number of the first; the answer does not depend on
     the cuts. With `itself`, query i is row i of `rows`, which then comes first.

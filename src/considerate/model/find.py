@@ -1,4 +1,4 @@
-"""Items by their titles, whatever the case, the accents and the punctuation."""
+"""Search of items by title, without regard to case, accents and punctuation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ LISTED = 10  # candidates that an error names
 
 
 class FoundItem(NamedTuple):
-    """An item that a text was found in."""
+    """Item with a title that has the text."""
 
     item: Id
-    title: str  # its id where it has no title
+    title: str  # its id if it has no title
     likes: int  # in training
 
 
 def matching_rows(model: Model, text: str) -> list[tuple[int, int]]:
-    """(how well, row) of the items whose title has the text: 0 is it, 1 begins with it, 2 has a word that begins with
-    it, 3 has it somewhere. The best first, then the most liked."""
+    """Find (quality, row) of the items whose title has the text: 0 is it, 1 begins with it, 2 has a word that begins
+    with it, 3 has it somewhere. The best first, then the most liked."""
     if not isinstance(text, str) or not (wanted := plain_text(text)):
         raise UsageError(f"the text to find is {text!r}; give some letters or digits of a title.")
     inside = wanted[1:]
@@ -35,14 +35,14 @@ def matching_rows(model: Model, text: str) -> list[tuple[int, int]]:
 
 
 def find_items(model: Model, text: str, N: int, by: By = "id") -> list[FoundItem]:
-    """The N best matches."""
+    """Find the N best matches."""
     names = model.item_names(by)
     rows = [row for _, row in matching_rows(model, text)[: check_count(N)]]
     return [FoundItem(names.name(row), model.title(row), int(model.item_degree[row])) for row in rows]
 
 
 def item_called(model: Model, text: str) -> Id:
-    """The id of the one item that a text names: its id, its title, or a text that is in its title alone."""
+    """Find the id of the one item that a text names: its id, its title, or a text that only its title has."""
     names = model.item_names()
     row = int(names.rows(text, unknown=True))
     if row >= 0:

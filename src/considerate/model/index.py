@@ -1,12 +1,12 @@
-"""An index of the items for single requests: the items near a user, found by faiss without scoring all of them.
+"""Index of the items for single requests: faiss finds the items near a user without scoring all of them.
 
 The score without lift is an inner product of [u, 1, popularity] with x_n = [v_n, b_n, log pi_n], so one index serves
 any popularity weight. With y_n = [x_n, sqrt(M - |x_n|^2)], M the largest |x|^2, and q = [u, 1, popularity, 0],
 
     |q - y_n|^2 = |q|^2 + M - 2 q'x_n
 
-the best items are the nearest. faiss cuts the y into lists by k-means and looks into those whose centres are nearest to
-q. What it finds there is ranked exactly, together with all that the user's likes lead to: the lift is exact.
+the best items are the nearest. faiss cuts the y into lists by k-means and searches the lists with centres nearest to q.
+The items found are ranked exactly, together with all items that the user's likes lead to, so the lift is exact.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from considerate.storage.files import PathLike
 
 KIND = "item index"  # in the description of the file
 PROBES = 32
-_ROUNDS, _SAMPLE = 10, 64  # of k-means, and items of the sample for each list
+_ROUNDS, _SAMPLE = 10, 64  # rounds of k-means, and sampled items for each list
 
 
 @dataclass(frozen=True, eq=False)
 class ItemIndex:
-    """Lists of items that are near one another, and their centres. It is of one model: others are refused."""
+    """Lists of items that are near one another, and their centres. An index belongs to one model; others refuse it."""
 
     centres: NDArray[np.float32]  # [lists, K + 3]
     lists: NDArray[np.int32]  # [items] the list that each item is in
     digest: str  # of the model's items
     inverted: Any  # faiss.IndexIVFFlat of these lists, with the y of the items
-    probes: int = PROBES  # lists that a request looks into
+    probes: int = PROBES  # lists that a request searches
 
     def __post_init__(self) -> None:
         if isinstance(self.probes, bool) or not isinstance(self.probes, int | np.integer) or self.probes < 1:
@@ -43,7 +43,7 @@ class ItemIndex:
 
     @classmethod
     def of(cls, model: Model, lists: int | None = None, probes: int = PROBES) -> ItemIndex:
-        """The index of a model's items, in 4 sqrt(items) lists if not told otherwise."""
+        """Make the index of a model's items, in 4 sqrt(items) lists by default."""
         count = min(round(4 * model.item_count**0.5), model.item_count) if lists is None else lists
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= model.item_count:
             raise UsageError(f"lists is {lists!r}; it must be a whole number from 1 to the {model.item_count} items.")
@@ -56,21 +56,21 @@ class ItemIndex:
         return cls(kmeans.centroids, nearest.astype(np.int32), model.items_digest, inverted, probes)
 
     def near(self, user: NDArray[Any], popularity: float, count: int) -> NDArray[np.int32]:
-        """The `count` items nearest to a user, of those in the nearest lists; fewer where these hold fewer."""
+        """Find the `count` items nearest to a user in the nearest lists; fewer if these lists have fewer."""
         query = np.concatenate([user, [1.0, popularity, 0.0]]).astype(np.float32)
         how = _faiss().SearchParametersIVF(nprobe=min(int(self.probes), len(self.centres)))
         found = self.inverted.search(query[None], count, params=how)[1][0]
         return np.asarray(found[found >= 0], np.int32)
 
     def save(self, path: PathLike) -> None:
-        """Write it to a file of the form of a model's, whole or not at all."""
+        """Write the index to a file in the format of model files, whole or not at all."""
         write_tensors(path, {"centres": self.centres, "lists": self.lists}, {"kind": KIND, "model": self.digest})
 
     @classmethod
     def load(cls, path: PathLike, model: Model, probes: int = PROBES) -> ItemIndex:
-        """The index of a model from its file, verified; ModelFileError where it is of another model, or damaged.
+        """Load the index of a model and verify it; raise ModelFileError if it is damaged or of another model.
 
-        The file has the lists alone. faiss reads no file: it is given them, and the vectors of the model.
+        The file has the lists alone. faiss reads no file: it gets the lists, and the vectors of the model.
         """
         stored = open_tensors(path, verify=True)
         if stored.metadata.get("kind") != KIND:
@@ -98,7 +98,7 @@ def _faiss() -> Any:
 
 
 def item_places(model: Model) -> NDArray[np.float32]:
-    """y of every item: [items, K + 3]."""
+    """Points y of all items: [items, K + 3]."""
     items = model.items
     places = np.empty((len(items), items.factors + 3), np.float32)
     places[:, :-3], places[:, -3], places[:, -2] = items.mean, items.biases[0], model.log_popularity
@@ -108,7 +108,7 @@ def item_places(model: Model) -> NDArray[np.float32]:
 
 
 def _inverted(centres: NDArray[np.float32], lists: NDArray[Any], places: NDArray[np.float32]) -> Any:
-    """faiss's index, with each item in its list."""
+    """Make faiss's index, with each item in its list."""
     from faiss.contrib.ivf_tools import add_preassigned
 
     faiss = _faiss()

@@ -26,7 +26,7 @@ from considerate.model.reliability import EACH, EQUAL
 INTERVAL = 1.6448536269514722  # standard deviations on either side that hold 90 %
 STRUCTURAL, POSTERIOR = "structural", "posterior"
 INTERVALS = (STRUCTURAL, POSTERIOR)  # kinds of interval
-LEAST_SLOPE, MOST_SLOPE = 0.01, 4.0  # of a recalibration; pairs that are told apart without error would have no end
+LEAST_SLOPE, MOST_SLOPE = 0.01, 4.0  # of a recalibration; separable pairs would have an infinite slope
 COVARIATES = {"log_popularity": "log popularity", "lift": "lift", "log_likes": "log(1 + likes of the user)"}  # in words
 
 Floats = NDArray[np.float64]
@@ -39,7 +39,7 @@ def sigmoid(a: NDArray[Any]) -> NDArray[Any]:
 
 
 def logit(p: NDArray[Any]) -> Floats:
-    """log(p / (1 - p)), the inverse of `sigmoid`; 0 and 1 are taken for the nearest numbers between them."""
+    """log(p / (1 - p)), the inverse of `sigmoid`; 0 and 1 count as the nearest numbers between them."""
     inside = np.clip(np.asarray(p, np.float64), 1e-15, 1.0 - 1e-15)
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
@@ -54,7 +54,7 @@ class StructuralVariance:
     """Variance of a true logit about the model's."""
 
     user: float = 0.9  # of a difference that all pairs of a user share
-    item: float = 0.7  # the same of an item
+    item: float = 0.7  # of a difference that all pairs of an item share
     pair: float = 0.0  # of a difference that a pair has alone
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class StructuralVariance:
 
 
 def check_interval(kind: str) -> None:
-    """UsageError where it is no kind of interval."""
+    """Raise UsageError for an unknown kind of interval."""
     if kind not in INTERVALS:
         raise UsageError(f"interval is {kind!r}; it may be one of {', '.join(INTERVALS)}.")
 
@@ -77,15 +77,15 @@ STRUCTURE = StructuralVariance()  # constants that need no judged pairs (docs/wh
 
 
 class Covariate(NamedTuple):
-    """A number known of every pair, as a recalibration reads it."""
+    """Number known of every pair, in the form that a recalibration reads."""
 
     weight: float
-    centre: float  # the mean over the judged pairs; a pair whose number is not known counts as that
-    low: float  # the range over the judged pairs; numbers outside count as its ends
+    centre: float  # mean over the judged pairs, also used for unknown numbers
+    low: float  # range over the judged pairs; numbers outside count as its ends
     high: float
 
     def term(self, values: NDArray[Any]) -> Floats:
-        """The term that it adds to the logit."""
+        """Term that it adds to the logit."""
         inside = np.clip(np.asarray(values, np.float64), self.low, self.high) - self.centre
         return np.where(np.isnan(inside), 0.0, self.weight * inside)
 
@@ -96,7 +96,7 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Recalibration:
-    """A correction of the logit of p(like), fitted to pairs that are known to have been considered.
+    """Correction of the logit of p(like), fitted to pairs that are known to have been considered.
 
         x' = slope x + shift + sum over covariates of weight (clip(z, low, high) - centre),    p' = sigma(x')
 
@@ -108,8 +108,8 @@ class Recalibration:
     covariates: Mapping[str, Covariate] = field(default_factory=dict)  #: by name, of COVARIATES
     pairs: int = 0  #: judged pairs that it was fitted to; 0: not known
     training: int = 0  #: judged pairs that were left out because the model was trained on them
-    equal_classes: bool = True  #: whether liked and not liked pairs weighed the same in total
-    stale: bool = False  #: whether the model was fitted anew since
+    equal_classes: bool = True  #: True if liked and not liked pairs had the same total weight
+    stale: bool = False  #: True if the model was fitted again since
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "covariates", dict(sorted(self.covariates.items())))  # a sum has one order
@@ -130,13 +130,13 @@ class Recalibration:
         return EQUAL if self.equal_classes else EACH
 
     def to_dict(self) -> dict[str, Any]:
-        """As a model file has it."""
+        """Plain values for a model file."""
         covariates = {name: covariate._asdict() for name, covariate in self.covariates.items()}
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"covariates": covariates}
 
     @classmethod
     def parse(cls, given: Any) -> Recalibration:
-        """Parse the result of `to_dict`, of now or of 0.3; ValueError where it is something else."""
+        """Parse the result of `to_dict`, of this release or of 0.3; raise ValueError if it is wrong."""
         if isinstance(given, dict) and given.keys() == {"slope", "shift"}:
             given = cls(1.0, 0.0).to_dict() | given
         if not isinstance(given, dict) or given.keys() != {field.name for field in fields(cls)}:
@@ -169,7 +169,7 @@ class Recalibration:
         return self.slope == 1.0 and self.shift == 0.0 and not self.covariates
 
     def line(self, x: NDArray[Any], covariates: Mapping[str, NDArray[Any]] | None = None) -> NDArray[Any]:
-        """x' of logits; the same bits where it changes nothing. `covariates` has the numbers of the pairs by name."""
+        """Compute x' of logits; bits stay if it changes nothing. `covariates` has the numbers of the pairs by name."""
         if self.changes_nothing:
             return x
         answer = self.slope * x + self.shift
@@ -180,14 +180,14 @@ class Recalibration:
         return np.asarray(answer)
 
     def parts(self, x: float, covariates: Known = None) -> dict[str, float]:
-        """Terms that slope and shift, and each covariate, add to the logit of one pair; none where nothing changes."""
+        """Terms that slope and shift, and each covariate, add to the logit of one pair; none if nothing changes."""
         if self.changes_nothing:
             return {}
         terms = {COVARIATES[name]: float(one.term((covariates or {})[name])) for name, one in self.covariates.items()}
         return {"slope and shift": self.slope * x + self.shift - x} | terms
 
     def sentence(self) -> str:
-        """The correction in words."""
+        """Correction in words."""
         if self.changes_nothing:
             return "as the likes alone give it"
         terms = "".join(f", {one.weight:+.3g} x {COVARIATES[name]}" for name, one in self.covariates.items())
@@ -197,7 +197,7 @@ class Recalibration:
         return f"its logit x {self.slope:.3g}, {shift:+.3g}{terms}{pairs}{stale}"
 
     def apply(self, p: NDArray[Any], covariates: Mapping[str, NDArray[Any]] | None = None) -> Floats:
-        """p' of probabilities."""
+        """Correct probabilities."""
         return np.asarray(sigmoid(self.line(logit(p), covariates)))
 
 
@@ -237,9 +237,9 @@ def liking_of(
     covariates: Known,
     structure: StructuralVariance | None,
 ) -> Liking:
-    """p(like) with its interval.
+    """Compute p(like) with its interval.
 
-    Without a `structure` the interval is the posterior's: that of the logit, recalibrated, through the sigmoid. With
+    Without a `structure` the interval is the posterior's: the logit's interval, recalibrated, through the sigmoid. With
     one it is centred on the logit of p(like) and has the structural variance too.
     """
     centre = recalibration.line(moderated_logit(mean, variance), covariates)

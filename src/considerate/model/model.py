@@ -250,7 +250,7 @@ class Model:
             return weight
         if self.consideration is None:
             raise UsageError(
-                f"lift is {weight:g}, and this model does not know who considers what; fit with consideration='walk' "
+                f"lift is {weight:g}, and this model has no walk; fit with consideration='walk' "
                 "(--consideration walk), or leave lift out."
             )
         if given is not None:

@@ -1,7 +1,7 @@
-"""The one place where what callers name becomes row numbers, and row numbers become what callers are told.
+"""Translation between the names that callers use and row numbers. It happens in this module alone.
 
-A model speaks the ids of the data that it was fitted on, in every argument and every answer; of a matrix these are the
-row numbers, and `by="row"` speaks row numbers of any model. All that is below the methods of a recommender speaks rows.
+Arguments and answers of a model have the ids of the data that it was fitted on. The ids of a matrix are its row
+numbers, and with `by="row"` every model takes row numbers. All code below the methods of a recommender has row numbers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Names:
 
     @classmethod
     def of(cls, what: str, count: int, ids: Ids | None, by: By = "id") -> Names:
-        """By the ids, or by row numbers. Ids that are not asked for are not looked at."""
+        """Make names from the ids, or from row numbers. Ids are loaded lazily."""
         if by not in ("id", "row"):
             raise UsageError(f"by is {by!r}; it must be 'id', for the ids of the data, or 'row', for row numbers.")
         if by == "row" or ids is None:
@@ -66,11 +66,11 @@ class Names:
     def are_rows(self) -> bool:
         return bool(self.ids.kind == "range")
 
-    # --- What was named, as rows ---
+    # --- Rows of names ---
 
     def rows(self, given: Any, *, unknown: bool = False) -> NDArray[np.int64]:
-        """The row numbers of one or several, in the shape that they came in. What is not known is an error, or with
-        `unknown` -1."""
+        """Row numbers of one name or several, in their shape. An unknown name raises an error, or with `unknown` gives
+        -1."""
         values = self._values(given)
         if values.dtype == object:  # each distinct one is looked up once
             places: dict[Any, int] = {}
@@ -83,7 +83,7 @@ class Names:
         return rows
 
     def keys(self, given: Any) -> NDArray[np.int64]:
-        """A number for each, known or not, in the shape that they came in: its row, or one made from its id."""
+        """Number for each name, known or not, in their shape: its row, or a number made from its id."""
         values = self._values(given)
         if not self.are_rows:
             rows = self.rows(values, unknown=True)
@@ -95,16 +95,16 @@ class Names:
         return values
 
     def row(self, given: Any) -> int:
-        """The row number of one."""
+        """Row number of one name."""
         rows = self.rows(given)
         if rows.size != 1:
             raise UsageError(f"{rows.size} {self.what}s were given where one is asked for.")
         return int(rows.flat[0])
 
     def _values(self, given: Any) -> NDArray[Any]:
-        """An array of 64-bit integers, or of objects that may be ids."""
+        """Array of 64-bit integers, or of objects that may be ids."""
         if isinstance(given, Iterable) and not isinstance(given, str | bytes) and not hasattr(given, "__array__"):
-            given = np.array(list(given), object)  # as they are: NumPy would make texts of 7 and 'ann'
+            given = np.array(list(given), object)  # by itself NumPy would make texts of 7 and 'ann'
         array = np.asarray(
             given, object if isinstance(given, str) else None
         )  # NumPy's own texts lose "\0" at their end
@@ -132,7 +132,7 @@ class Names:
         )
 
     def refusal(self, value: Any, advice: str = "") -> ConsiderateError:
-        """The error for one that is not in the model, or cannot be."""
+        """Error for a name that is not in the model, or cannot be."""
         value = value.item() if isinstance(value, np.generic) else value
         if self.are_rows and integer_id(value) is None:
             return UsageError(self._wrong(value).removesuffix(".") + f"{advice}.")
@@ -146,8 +146,8 @@ class Names:
         return UnknownIdError(f"{self.what} {value!r} is not in the model, which knows {count} {self.what}s{advice}.")
 
     def likes(self, given: Any) -> Adjacency:
-        """Rows of likes: a scipy sparse matrix over the rows of these, or a list of them for one row, or a list of
-        such lists."""
+        """Likes from a scipy sparse matrix over the rows of these names, from a list of names for one row, or from a
+        list of such lists."""
         count = len(self.ids)
         if hasattr(given, "tocsr"):
             matrix = (given.reshape(1, -1) if len(given.shape) == 1 else given).tocsr()
@@ -170,7 +170,7 @@ class Names:
         return Adjacency.of_rows([np.unique(self.rows(entry)).astype(np.int32) for entry in lists])
 
     def excluded(self, allowed: Any, denied: Any) -> NDArray[np.bool_] | None:
-        """[rows] whether a row is not among the allowed or is denied; None if neither list is given."""
+        """Mask of the rows that are denied or not among the allowed; None if neither list is given."""
         if allowed is None and denied is None:
             return None
         excluded = np.full(len(self.ids), allowed is not None)
@@ -250,27 +250,27 @@ class Names:
 
 
 class Grown(NamedTuple):
-    """The ids with the new ones among them; the rows that are updated or added; where the old rows are now."""
+    """Ids with new ones merged, rows that are updated or added, and new places of the old rows."""
 
     ids: Vocabulary
     rows: NDArray[np.int64]
     kept: NDArray[Any]
 
     def spread(self, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-        """A number for each row, the old ones with the new ones in their place."""
+        """Merge one number for each old row with one for each updated or added row."""
         values = self.moved(old)
         values[self.rows] = new
         return values
 
     def moved(self, old: NDArray[Any], fill: float = 0) -> NDArray[Any]:
-        """A number for each row, those of before where they are now."""
+        """Move one number for each old row to the row's new place; `fill` for the others."""
         values = np.full(len(self.ids), fill, old.dtype)
         values[self.kept] = old
         return values
 
     @property
     def before(self) -> NDArray[np.int64]:
-        """The row that each had before, -1 of a new one."""
+        """Old row of each row; -1 for a new one."""
         places = np.full(len(self.ids), -1, np.int64)
         places[self.kept] = np.arange(len(self.kept))
         return places

@@ -20,16 +20,16 @@ from considerate.model.predict import logit_moments, strangers
 
 @dataclass(frozen=True)
 class UserBatch:
-    """Users who are answered together."""
+    """Batch of users who get answers together."""
 
     side: Side
     rows: NDArray[np.int64]  # [users] of the side
-    keys: NDArray[np.int64]  # [users] rows of the model, or other numbers that tell users apart in Thompson draws
-    liked: Adjacency | None = None  # row i is what user i liked; None: not needed, or not known
+    keys: NDArray[np.int64]  # [users] rows of the model, or other numbers that identify users in Thompson draws
+    liked: Adjacency | None = None  # row i has the likes of user i; None: not needed, or not known
     warm: NDArray[np.bool_] | None = None  # [users] False: nothing is known, popular items; None: all are warm
-    limits: Known | None = None  # row i is what is impossible for user i
-    folded: bool = False  # whether `liked` was given, and is known even if the model's file has no likes
-    names: Any = None  # a list or an Arrow array, as tables have them
+    limits: Known | None = None  # row i has the impossible items of user i
+    folded: bool = False  # True if `liked` was given, and is known even if the model's file has no likes
+    names: Any = None  # a list or an Arrow array, as in tables
 
     def part(self, first: int, last: int) -> UserBatch:
         """Users first .. last - 1."""
@@ -45,12 +45,12 @@ class UserBatch:
 
     @property
     def likes(self) -> Adjacency:
-        """Likes of the users, which must be there."""
+        """Likes of the users, which must be known."""
         assert self.liked is not None, "these users have no likes"
         return self.liked
 
     def known_likes(self, model: Model) -> Adjacency | None:
-        """Likes of these users; None where the model's file has none and they were not given."""
+        """Likes of these users; None if the model's file has none and they were not given."""
         return self.liked if model.users.knows_likes or self.folded else None
 
 
@@ -58,7 +58,7 @@ class Pairs:
     """Items of the users of a batch, one user after the other, with all that columns are computed from.
 
     Row i of `ids` has the items of user i by their row numbers; -1 ends a short row. `weights` are their
-    `consideration_weights`, and `scores` those that they were ranked by.
+    `consideration_weights`, and `scores` the scores of the ranking.
     """
 
     def __init__(
@@ -85,4 +85,4 @@ class Pairs:
         self.variance = model.variance_scale * variance
         self.covariates = pair_covariates(model, users.known_likes(model), users.keys, self.user, self.item)
         self.liking = model.liking(self.mean, self.variance, self.covariates, interval)
-        self.p_considered = considered_probability(weights, self.mean)  # NaN where nothing says how much users consider
+        self.p_considered = considered_probability(weights, self.mean)  # NaN if unknown

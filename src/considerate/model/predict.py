@@ -26,9 +26,9 @@ from considerate.kernels import compiled
 from considerate.kernels.threads import locked_cached_property
 from considerate.model.users import UserRows
 
-PAIRS = 1 << 14  # whose covariances are read together
+PAIRS = 1 << 14  # pairs whose covariances are read together
 STRIP = 16  # items that the kernel scores side by side
-STILL = 1e-4  # a new user's vector that moves less in a round has arrived
+STILL = 1e-4  # a new user's vector that moves less in a round has converged
 
 
 def logit_moments(
@@ -38,7 +38,7 @@ def logit_moments(
 
     mu = eta_u'eta_v + b,    sigma^2 = sum_k (eta_u^2 s_v + eta_v^2 s_u + s_u s_v) + var b
 
-    Where covariances are kept, sigma^2 = eta_u'S_v eta_u + eta_v'S_u eta_v + tr(S_u S_v) + var b.
+    With covariances, sigma^2 = eta_u'S_v eta_u + eta_v'S_u eta_v + tr(S_u S_v) + var b.
     """
     pairs = np.ascontiguousarray(user_rows, np.int64), np.ascontiguousarray(item_rows, np.int32)
     mean, variance = compiled.pair_moments(users.for_kernels(), items.for_kernels(), *pairs)
@@ -50,19 +50,19 @@ def logit_moments(
 
 
 def item_products(items: Side) -> NDArray[np.float32]:
-    """[items, K (K - 1)]: what the coordinates i > j of items have in sigma^2: covariances, and products of means."""
+    """Factors of sigma^2 of the coordinates i > j of items: covariances, and products of means, [items, K (K - 1)]."""
     mean, (i, j) = items.mean, np.tril_indices(items.factors, -1)
     return np.concatenate([covariances(items), mean[:, i] * mean[:, j]], axis=1)
 
 
 def user_products(users: Side) -> NDArray[np.float32]:
-    """[users, K (K - 1)]: the same of users; the product of both is sigma^2 less what the variances make of it."""
+    """Factors of sigma^2 like `item_products` for users. The product of both is sigma^2 without its variance terms."""
     mean, (i, j), covariance = users.mean, np.tril_indices(users.factors, -1), covariances(users)
     return np.float32(2.0) * np.concatenate([mean[:, i] * mean[:, j] + covariance, covariance], axis=1)
 
 
 def covariances(side: Side) -> NDArray[np.float32]:
-    """[rows, K (K - 1) / 2]: of the coordinates i > j of each row."""
+    """Covariances of the coordinates i > j of each row: [rows, K (K - 1) / 2]."""
     i, j = np.tril_indices(side.factors, -1)
     return (
         np.zeros((len(side), len(i)), np.float32)
@@ -72,7 +72,7 @@ def covariances(side: Side) -> NDArray[np.float32]:
 
 
 def strips_of(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """[strips, K, 16]: vectors of items for the kernel that scores and chooses in one pass, then zeros."""
+    """Vectors of items for the kernel that scores and chooses in one pass, with zeros at the end: [strips, K, 16]."""
     count = -(-len(vectors) // STRIP)
     padded_items = np.zeros((count * STRIP, vectors.shape[1]), np.float32)
     padded_items[: len(vectors)] = vectors
@@ -80,7 +80,7 @@ def strips_of(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 class ItemColumns:
-    """The items' side laid out for products with many users: mean and variance are each one matrix product."""
+    """Items' side in a layout for products with many users: mean and variance are each one matrix product."""
 
     def __init__(self, items: Side) -> None:
         self.items = items
@@ -88,18 +88,18 @@ class ItemColumns:
 
     @locked_cached_property
     def mean(self) -> NDArray[np.float32]:
-        """[K + 1, N]: vectors, and the bias against a coordinate 1."""
+        """Vectors, and the bias for a coordinate 1: [K + 1, N]."""
         return np.ascontiguousarray(np.concatenate([self.items.mean.T, self.items.biases[0][None, :]]), np.float32)
 
     @locked_cached_property
     def variance(self) -> NDArray[np.float32]:
-        """[2 K + 1, N]: variances, squared means, and the bias's variance."""
+        """Variances, squared means, and the bias's variance: [2 K + 1, N]."""
         parts = [self.items.variance.T, self.items.mean.T**2, self.items.biases[1][None, :]]
         return np.ascontiguousarray(np.concatenate(parts), np.float32)
 
     @locked_cached_property
     def products(self) -> NDArray[np.float32]:
-        """[K (K - 1), N]: what pairs of coordinates have in sigma^2."""
+        """Factors of sigma^2 of pairs of coordinates: [K (K - 1), N]."""
         return np.ascontiguousarray(item_products(self.items).T)
 
     @locked_cached_property
@@ -107,7 +107,7 @@ class ItemColumns:
         return strips_of(self.items.mean)
 
     def means(self, users: Side, rows: NDArray[Any]) -> NDArray[np.float32]:
-        """mu of users against all items: [users, N]."""
+        """Means mu of users and all items: [users, N]."""
         ones = np.ones((len(rows), 1), np.float32)
         answer = np.concatenate([users.mean[rows], ones], axis=1) @ self.mean
         if users.has_bias:
@@ -115,7 +115,7 @@ class ItemColumns:
         return np.asarray(answer, np.float32)
 
     def variances(self, users: Side, rows: NDArray[Any]) -> NDArray[np.float32]:
-        """sigma^2 of users against all items: [users, N]."""
+        """Variances sigma^2 of users and all items: [users, N]."""
         mean, variance = users.mean[rows], users.variance[rows]
         left = np.concatenate([mean * mean + variance, variance, np.ones((len(rows), 1), np.float32)], axis=1)
         answer = left @ self.variance
@@ -127,12 +127,12 @@ class ItemColumns:
 
 
 def strangers(rows: int, posterior: Posterior, weight: float) -> Side:
-    """Users of whom nothing is known, for predictions: the prior, at the precisions learned."""
+    """Unknown users for predictions: rows at the prior, with the learned precisions."""
     return not_narrowed(prior_rows(rows, posterior, "user"), np.arange(rows), weight)
 
 
 def not_narrowed(side: Side, rows: NDArray[np.int64], weight: float) -> Side:
-    """The side with the variances of some rows at the prior divided by `weight`, rho.
+    """Divide the variances of some rows at the prior by `weight`, rho.
 
     Predictions multiply variances by rho, as a likelihood raised to this power makes them too small. No likelihood has
     narrowed these rows.
@@ -151,7 +151,7 @@ def not_narrowed(side: Side, rows: NDArray[np.int64], weight: float) -> Side:
 
 
 def prior_rows(rows: int, posterior: Posterior, side: str, own: Prior = SHARED) -> Side:
-    """Users, or items, of whom nothing is known."""
+    """Unknown users or items: rows at the prior."""
     means, factors = posterior.precisions.means(), posterior.factors
     bias = f"{side}_bias"
     new = Side.constant(rows, factors, 1.0 / means[side], 1.0 / means[bias] if bias in means else None)
@@ -168,21 +168,21 @@ def prior_rows(rows: int, posterior: Posterior, side: str, own: Prior = SHARED) 
 
 @dataclass(frozen=True)
 class Passing:
-    """Chances of users to pass over items that they do not like."""
+    """Chances that users pass over items that they do not like."""
 
     temperature: NDArray[np.float64]  # [users] T_m, the scale of the chance to have considered an unliked item
-    user_offset: NDArray[np.float32] | None = None  # what the logits of each have beside -log c
+    user_offset: NDArray[np.float32] | None = None  # [users] added to -log c in the logits
 
 
 @dataclass
 class FoldIn:
-    """New users or items by the same updates, the other side held fixed.
+    """Fold-in of new users or items by the updates of a fit, with the other side held fixed.
 
-    New users take the expectation over q(H) in closed form, with w from pi, whichever way the model was fitted: the
-    answer is then a function of the items alone, not of a draw. New items draw the users who passed them over, a user
-    m with the chance 1 - exp(-T_m pi_n), afresh in each round.
+    New users take the expectation over q(H) in closed form, with w from pi, for every kind of fit: the answer is then a
+    function of the items alone, not of a draw. New items draw the users who passed them over, a user m with the chance
+    1 - exp(-T_m pi_n), afresh in each round.
 
-    What all new users read of the items is made once, so this object lives as long as its items do.
+    The sums over items that all new users read are computed once, so this object lives as long as its items.
     """
 
     posterior: Posterior  # no row of its users is read
@@ -202,15 +202,15 @@ class FoldIn:
         return grouping.of(self.posterior.items)
 
     def users(self, liked: Adjacency, prior: Prior = SHARED, considered: Adjacency | None = None) -> Side:
-        """q(u) and q(b) of users who liked these items, and considered others that they did not like; one of whom
-        nothing is known gets the prior."""
+        """q(u) and q(b) of users who liked these items, and considered others that they did not like. Users without
+        either get the prior."""
         users = prior_rows(liked.rows, self.posterior, "user", prior)
         blocks = row_blocks(liked.starts)
         known = None if considered is None else Known(considered.without(liked, len(self.weights)))
         terms, extra = self._user_terms(liked, blocks, known)
         means = self.posterior.precisions.means_of(USERS)
         constants = PassConstants.of(self.plan, means, prior=prior, user_offset=extra)
-        moving = np.arange(liked.rows)  # each stops by itself: the answer does not depend on who else is asked for
+        moving = np.arange(liked.rows)  # each stops by itself, so answers do not depend on the other users
         for _ in range(self.rounds):
             kernel_pass = side_pass(users, self.posterior.items, liked, terms, constants, own_is_user=True)
             new = update_side(kernel_pass, users, blocks, run_serially).side
@@ -284,7 +284,7 @@ class FoldIn:
         return Passing(np.asarray((both - likes)[which]), self._offset_by_degree(users.degree))
 
     def _offset_by_degree(self, degree: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """Offsets where a user's degree alone is known; likes are taken for items that may be drawn."""
+        """Offsets of users with a known degree and unknown likes; any item may then be drawn."""
         ratio = (self.saturation.support - degree) / (self.plan.negatives * np.maximum(degree, 1))
         if not self.plan.expected_offsets or self.plan.observed or (ratio >= 1.0).all():
             return None

@@ -4,9 +4,9 @@ All positives are in H, and a pair without a like is in H with probability w_mn,
 exactly (eq. 4 with the odds of liking): with w proportional to pi_n that ranks by a + log pi_n. The knob, the
 *popularity weight*, is the factor of log pi_n: 0 ranks by liking alone, 1 by the odds of a like being observed.
 
-Where the model knows who considers what, w is the user's own. log w_mn = log pi_n + log(w_mn / pi_n), popularity and
-*lift*, and lift has a weight of its own: a + popularity * log pi_n + lift * log(w_mn / pi_n). At 1 and 1 that is the
-odds of a like being observed, unless the rows of the walk were sharpened for lift (`sharpness`).
+With the walk, w is the user's own. log w_mn = log pi_n + log(w_mn / pi_n), popularity and *lift*, and lift has a weight
+of its own: a + popularity * log pi_n + lift * log(w_mn / pi_n). At 1 and 1 these are the odds of an observed like,
+unless the rows of the walk were sharpened for lift (`sharpness`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from considerate.model.names import check_count, id_list
 if TYPE_CHECKING:
     from considerate.model.index import ItemIndex
 
-SCORES = ("like", "popularity", "popularity_x_like", "p_like")  # the paper's three, and p(like) as it is reported
+SCORES = ("like", "popularity", "popularity_x_like", "p_like")  # the paper's three, and the reported p(like)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class RankingOptions:
     score: str | None = None  #: one of SCORES in place of the logit
     cold: str = "error"  #: for users who are unknown or liked nothing: "error", or "popular" items
     filter_already_liked_items: bool = True
-    allow_impossible: bool = False  #: whether items that are impossible for a user may be recommended
+    allow_impossible: bool = False  #: True if items that are impossible for a user may be recommended
     allow: Sequence[Any] | None = None  #: ids of the only items that may be recommended
     deny: Sequence[Any] | None = None  #: ids of items that may not
     explore_kappa: float = 0.0  #: standard deviations of the logit that are added to it
@@ -92,7 +92,7 @@ class RankingOptions:
 
     @classmethod
     def choose(cls, options: RankingOptions | None, **fields: Any) -> RankingOptions:
-        """`options` if given, else options of these fields; UsageError if both are given."""
+        """Return `options` if given, else options of these fields; raise UsageError if both are given."""
         own = cls(**fields)
         if options is not None and own != cls():
             raise UsageError("options came with other keywords of ranking; put them all into options.")
@@ -100,7 +100,7 @@ class RankingOptions:
 
 
 class RankingKeywords(TypedDict, total=False):
-    """The fields of `RankingOptions`, as keywords."""
+    """Fields of `RankingOptions`, as keywords."""
 
     popularity: float | None
     lift: float | None
@@ -120,7 +120,7 @@ class RankingKeywords(TypedDict, total=False):
 
 
 def finite(name: str, value: Any, low: float = -1e6, high: float = 1e6) -> float:
-    """A number in a range, or UsageError."""
+    """Check that a number is in a range; raise UsageError if not."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -132,13 +132,13 @@ def finite(name: str, value: Any, low: float = -1e6, high: float = 1e6) -> float
 
 
 def log_popularity(weights: NDArray[np.float64], gamma: float) -> NDArray[np.float32]:
-    """log pi_n; an item that nobody liked counts as one of degree 1/2, so that it comes last and is not lost."""
+    """log pi_n of items. One that nobody liked counts as of degree 1/2, so that it comes last and is not lost."""
     floor = 0.5**gamma if gamma > 0 else float(np.min(weights[weights > 0], initial=np.inf))
     return np.asarray(np.log(np.where(weights > 0, weights, floor)), np.float32)
 
 
 def paper_score(name: str, mean: NDArray[Any], variance: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
-    """The paper's three scores: *like* (eq. 22), *popularity* pi_n, and *popularity x like* (eq. 4)."""
+    """Compute one of the paper's scores: *like* (eq. 22), *popularity* pi_n, or *popularity x like* (eq. 4)."""
     if name == "like":
         return like_probability(mean, variance)
     if name == "popularity":
@@ -149,7 +149,7 @@ def paper_score(name: str, mean: NDArray[Any], variance: NDArray[Any], weights: 
 
 
 def utility(mean: NDArray[Any], log_pi: NDArray[Any], popularity: float) -> NDArray[Any]:
-    """The mean logit + popularity * log pi. A weight of zero leaves popularity out."""
+    """Compute the mean logit + popularity * log pi. A weight of zero leaves popularity out."""
     return mean if popularity == 0.0 else mean + np.float32(popularity) * log_pi
 
 
@@ -166,7 +166,7 @@ def tilt_term(mean: NDArray[Any], plan: FitPlan, offset: NDArray[Any]) -> NDArra
 def explore(
     scores: NDArray[Any], variance: NDArray[Any], kappa: float, seed: int | None, keys: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """Scores for exploration: a draw of every logit (Thompson) if there is a seed, plus kappa standard deviations.
+    """Compute scores for exploration: draws of all logits (Thompson) if there is a seed, plus kappa deviations.
 
     A draw is a function of the seed and the user's key.
     """
@@ -180,7 +180,7 @@ def explore(
 
 
 def best(scores: NDArray[Any], k: int, excluded: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-    """Places of the k best scores, highest first; of scores that tie, the lower place. Fewer if fewer remain."""
+    """Places of the k best scores, highest first; of a tie, the lower place. Fewer if fewer remain."""
     values = np.asarray(scores, np.float64)
     if excluded is not None:
         values = np.where(excluded, -np.inf, values)

@@ -1,20 +1,20 @@
-"""p(like) against what was seen, in a few bins: stored with a model, sent by the service and drawn on its page."""
+"""Comparison of p(like) with judged pairs in a few bins. Models store it, the service sends and draws it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-EQUAL, EACH = "equal classes", "each pair"  # how pairs may be weighed
+EQUAL, EACH = "equal classes", "each pair"  # ways to weigh pairs
 MOST_BINS = 100
 
 
 class ReliabilityBin(NamedTuple):
-    """Judged pairs whose p(like) is about the same."""
+    """Judged pairs with about the same p(like)."""
 
     predicted: float  # mean of p(like)
-    liked: float  # share that was liked
-    low: float  # the 90 % interval of that share
+    liked: float  # share of likes
+    low: float  # 90 % interval of that share
     high: float
     pairs: int
 
@@ -25,14 +25,14 @@ class LikeReliability:
 
     weights: str  # "equal classes": liked and not liked pairs weigh the same in total; "each pair": every pair does
     error: float  # mean over pairs of |liked - predicted| of their bin
-    bins: tuple[ReliabilityBin, ...]  # without those that have no pair
+    bins: tuple[ReliabilityBin, ...]  # without empty ones
 
     @property
     def pairs(self) -> int:
         return sum(bin.pairs for bin in self.bins)
 
     def to_dict(self) -> dict[str, Any]:
-        """As a model file has it."""
+        """Plain values for a model file."""
         return {"weights": self.weights, "error": self.error, "bins": [bin._asdict() for bin in self.bins]}
 
     @classmethod

@@ -39,14 +39,14 @@ class ScoredItems(NamedTuple):
 
     strips: NDArray[np.float32]  # mean vectors, as `strips_of` lays them out
     base: NDArray[np.float32]  # bias and popularity of each item, up to whole strips; -infinity if excluded
-    seen: Adjacency | None  # row i is what user i is not recommended
+    seen: Adjacency | None  # row i has the items that user i does not get
     lift: tuple[Any, ...] = ()  # table, weight, and the likes by users: (starts, rows of the table)
 
 
 class Ranker:
-    """The `count` best items of any users under one set of options. Threads share it.
+    """Ranker of the `count` best items of any users under one set of options. Threads share it.
 
-    `users` and `items` are how these are named in the options, in questions and in tables of answers.
+    `users` and `items` are their names in the options, in questions and in tables of answers.
     """
 
     def __init__(self, model: Model, options: RankingOptions, count: int, by: By = "id") -> None:
@@ -73,18 +73,18 @@ class Ranker:
         return by_likes or options.score == "p_like"
 
     def check_likes_known(self) -> None:
-        """Warn, or raise UsageError if lift was asked for, if the model was saved without the likes that it needs."""
+        """Warn if lift needs likes that the file does not have; raise UsageError if a lift weight was given."""
         if self.lift != 0.0:
             self.model.lift_weight(self.options.lift, self.model.users.knows_likes)
 
     def answer(self, users: UserBatch, threads: int | None = 1) -> Pairs:
-        """The best items of users, with the probabilities and all else that columns are computed from."""
+        """Find the best items of users, with the probabilities and all else that columns are computed from."""
         ids, scores = self.rank(users, threads)
         weights = consideration_weights(self.model, users.known_likes(self.model), ids, users.limits, threads)
         return Pairs(self.model, users, ids, weights, scores, self.options.interval)
 
     def rank(self, users: UserBatch, threads: int | None = 1) -> Lists:
-        """(ids, scores) of the best items, highest first; cold users get the popular ones."""
+        """Find (ids, scores) of the best items, highest first; cold users get the popular ones."""
         all_scored = self.by_logit and self.options.index is None
         rank_block: Callable[[UserBatch], Lists] = self._best_by_logit if all_scored else self._one_by_one
         if self.diversity is not None:
@@ -114,7 +114,7 @@ class Ranker:
         return None if self.options.allow_impossible else users.limits
 
     def _seen(self, users: UserBatch) -> Adjacency | None:
-        """Items that each of these users is not recommended: impossible ones, and likes unless they are asked for."""
+        """Items that each of these users does not get: impossible ones, and likes unless the options include them."""
         liked = users.liked if self.options.filter_already_liked_items else None
         limits = self._limits(users)
         if limits is None:
@@ -128,7 +128,7 @@ class Ranker:
         return Adjacency.of_rows(rows)
 
     def _excluded_mask(self, user: UserBatch | None = None) -> NDArray[np.bool_]:
-        """[items] whether nobody is recommended an item, or this one user is not."""
+        """Mask of the items that nobody gets, or that this one user does not get."""
         mask = np.zeros(self.model.item_count, bool) if self.excluded is None else self.excluded.copy()
         if user is not None and (seen := self._seen(user)) is not None:
             mask[seen.indices] = True
@@ -137,7 +137,7 @@ class Ranker:
     # --- By the logit, many users at a time ---
 
     def _best_by_logit(self, users: UserBatch, scored: ScoredItems | None = None) -> Lists:
-        """By the mean logit + popularity * log pi + lift * log(w / pi), scored and chosen in one pass over items."""
+        """Rank by the mean logit + popularity * log pi + lift * log(w / pi), in one pass over items."""
         strips, base, seen, lift = scored or self._all_items(users)
         side = users.side
         ids, scores = compiled.top_items(
@@ -170,7 +170,7 @@ class Ranker:
     def _base(self) -> NDArray[np.float32]:
         """`ScoredItems.base` of all items.
 
-        The model keeps the last one that excludes nothing: of a million items it takes a fifth of a request to make.
+        The model keeps the last one that excludes nothing: for a million items it takes a fifth of a request to make.
         """
         columns = self.model.columns
         popularity, kept = columns.base
@@ -193,10 +193,10 @@ class Ranker:
     # --- From an index, one user at a time ---
 
     def _best_near(self, user: UserBatch) -> Lists:
-        """By the same score, from the items that the index has near a user and those that the likes lead to.
+        """Rank by the same score the items that the index has near a user, and the items that the likes lead to.
 
-        The kernel sees a catalogue of these candidates alone, in the order of the whole one. All items are scored where
-        the index finds too few that may be recommended, and where the candidates are many.
+        The kernel reads a catalogue of these candidates alone, in the order of the whole one. All items are scored if
+        the index finds too few items that may be recommended, or if the candidates are many.
         """
         index, none = self.options.index, np.empty(0, np.int32)
         assert index is not None
@@ -237,15 +237,15 @@ class Ranker:
     # --- Others, one user at a time ---
 
     def _one_by_one(self, users: UserBatch) -> Lists:
-        """Lists that are made for one user at a time, so that they do not depend on who else asks: BLAS adds in another
-        order for each number of rows."""
+        """Make lists for one user at a time, so that they do not depend on the other users: BLAS adds in another order
+        for each number of rows."""
         rank_one = self._best_by_moments if self.options.index is None else self._best_near
         lists = [rank_one(users.part(i, i + 1)) for i in range(len(users.rows))]
         ids, scores = map(np.concatenate, zip(*lists))
         return ids, scores
 
     def _best_by_moments(self, user: UserBatch) -> Lists:
-        """By the paper's scores, exploring, or tilted: from means and variances of all items."""
+        """Rank by the paper's scores, with exploration, or with a tilt, from means and variances of all items."""
         model, options = self.model, self.options
         mean = model.columns.means(user.side, user.rows)
         variance = model.variance_scale * model.columns.variances(user.side, user.rows)
@@ -272,7 +272,7 @@ class Ranker:
         return logit_offset(self.model, user.liked, user.limits)
 
     def _popular(self, excluded: NDArray[np.bool_]) -> Lists:
-        """The list of a cold user."""
+        """List of a cold user."""
         ids, scores = self._best(self.model.log_popularity, excluded)
         return (ids, scores) if self.diversity is None else self.diversity.choose(ids[None], scores[None], self.count)
 
@@ -282,7 +282,7 @@ class Ranker:
         return self.diversity.choose(*rank_block(users), self.count)
 
     def _best(self, values: NDArray[Any], excluded: NDArray[np.bool_]) -> Lists:
-        """One row of (ids, scores) from the values of all items."""
+        """Choose one row of (ids, scores) from the values of all items."""
         chosen = best(values, self.candidates, excluded)
         ids, scores = np.full(self.candidates, -1, np.int32), np.full(self.candidates, np.nan, np.float32)
         ids[: len(chosen)], scores[: len(chosen)] = chosen, values[chosen]
@@ -297,7 +297,7 @@ def places_among(items: NDArray[np.int32], some: NDArray[np.int32]) -> NDArray[n
 def recommend_lists(
     ranker: Ranker, userid: Any, user_items: Any, N: int, recalculate_user: bool, threads: int | None
 ) -> Ranked:
-    """The best items of users, in the form of implicit's: short rows of several users are filled up to N."""
+    """Find the best items of users, in the form of implicit: short rows of several users are filled up to N."""
     model = ranker.model
     liked = None if user_items is None else ranker.items.likes(user_items)
     rows = ranker.users.keys(userid) if recalculate_user else ranker.users.rows(userid)

@@ -252,7 +252,7 @@ def _check_entries(folder: Folder, model: Model, shards: Sequence[ShardEntry]) -
     for entry in shards:
         if folder.size(entry.name) != entry.bytes:
             raise OutputError(
-                f"{folder.shown(entry.name)}: is not there as it was written; give a folder that all machines share."
+                f"{folder.shown(entry.name)}: is missing or has changed; give a folder that all machines share."
             )
 
 
@@ -346,7 +346,7 @@ class ShardedUsers:
             self.folder,
             self.name(shard),
             self.verify,
-            "is not there, and the index names it; copy the whole folder, or load again if the model was saved anew "
+            "is missing, and the index names it; copy the whole folder, or load again if the model was saved again "
             "meanwhile",
         )
         if stored.header_sha256 != sha256 or stored.metadata.get("kind") != SHARD:
@@ -359,14 +359,14 @@ class ShardedUsers:
         moved = about["first"] - first  # not 0 if users of an earlier shard were forgotten
         said = (about["users"], about["edges"]) == (last - first, edges)
         if not (said and 0 <= moved <= self.about["updates"].forgotten):
-            raise stored.refusal("its users are not those that the index says")
+            raise stored.refusal("its users are not as in the index")
         form = about["likes"], about["user_ids"]["kind"], about["factors"]
         if form != (self.about["likes"], self.kind, self.factors):
-            raise stored.refusal("its form is not that of the index")
+            raise stored.refusal("its form is not as in the index")
         ids = Vocabulary.range(last - first, first) if self.kind == "range" else None
         users = _users_of(stored, self.form.sizes["items"], self.has_bias, ids)
         if ids is None and not self._in_order(users, shard):
-            raise stored.refusal("its ids are not between those that the index says")
+            raise stored.refusal("its ids are out of their range in the index")
         return users
 
     def _in_order(self, users: Users, shard: int) -> bool:
@@ -489,7 +489,7 @@ def read_sharded_users(stored: StoredTensors, form: Form, folder: Folder, verify
     if not (rows > 0).all() or first[0] != 0 or bool((first[1:] != (first + rows)[:-1]).any()):
         raise stored.refusal("its shards overlap, or leave users out")
     if int(first[-1] + rows[-1]) != about["users"] or sum(edges.tolist()) != about["edges"]:
-        raise stored.refusal("its shards do not have the users and likes that it says")
+        raise stored.refusal("its shards do not have its numbers of users and likes")
     if about["user_ids"]["size"] != about["users"]:
         raise stored.refusal("the vocabularies are of another size than the posterior")
     return ShardedUsers(folder, about, arrays, form, verify)

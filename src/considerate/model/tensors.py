@@ -248,7 +248,7 @@ def _check_description(stored: StoredTensors, about: Mapping[str, Any]) -> None:
         raise stored.refusal("its setting 'factors' is out of range")
     for side in ("user", "item"):
         if settings[f"{side}_bias"] != (getattr(about["precisions"], f"{side}_bias") is not None):
-            raise stored.refusal(f"its setting '{side}_bias' says one thing and its precisions another")
+            raise stored.refusal(f"its setting '{side}_bias' contradicts its precisions")
         said = about[f"{side}_features"]
         if said is not None and len(said["precisions"]) != 1 + settings[f"{side}_bias"]:
             raise stored.refusal(f"the precisions of features of {side}s are not one for vectors and one for biases")

@@ -20,7 +20,7 @@ def check_of(shown: str, read: Callable[[StoredTensors], Any]) -> Callable[[Byte
         except ModelFileError as error:
             reason = str(error).removeprefix(f"{shown}: ").partition(";")[0]
             raise OutputError(
-                f"{shown}: was not written, as it could not be loaded ({reason}); what was there is untouched. Fit "
+                f"{shown}: was not written, as it could not be loaded ({reason}); the old file is untouched. Fit "
                 "again, and report how the model was made."
             ) from error
 
