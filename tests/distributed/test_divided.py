@@ -48,11 +48,11 @@ from considerate.inference.hidden import (
     Draws,
     Expected,
     Sampled,
-    consideration,
     correct_head,
     popularity_weights,
     user_offset,
 )
+from considerate.inference.parts import walk as walk_part
 from considerate.inference.parts.walk import WalkSteps
 from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory, State, initial_side, initial_state
@@ -437,8 +437,8 @@ def test_the_table_of_the_walk_has_the_same_bits_wherever_it_is_made(resident, m
     """With windows of very active users, which are drawn by their number and the item's; in blocks of a few rows."""
     graph, plan = graph_of(resident), replace(settings_of(), neighbours=20, mixing=0.2)
     without_windows = table_of(graph, plan)
-    monkeypatch.setattr(consideration, "MOST_LIKES", 6)
-    monkeypatch.setattr(consideration, "BLOCK_STEPS", 500)
+    monkeypatch.setattr(walk_part, "MOST_LIKES", 6)
+    monkeypatch.setattr(walk_part, "BLOCK_STEPS", 500)
     wanted = table_of(graph, plan)
     assert not np.array_equal(wanted.shares, without_windows.shares)
     assert wanted.rest[graph.by_item.degrees == 0].tolist() == [1.0] * int((graph.by_item.degrees == 0).sum())
@@ -467,8 +467,8 @@ def test_out_of_core_the_table_is_made_of_the_users_of_some_items_at_a_time(room
         monkeypatch.setattr(
             pool, "call", lambda method, *given, **more: calls.append(method) or call(method, *given, **more)
         )
-        for most in (consideration.MOST_LIKES, 6):
-            monkeypatch.setattr(consideration, "MOST_LIKES", most)
+        for most in (walk_part.MOST_LIKES, 6):
+            monkeypatch.setattr(walk_part, "MOST_LIKES", most)
             made = consideration_over(pool, runner.outline, plan, pi(graph), room, threads.map)
             same_table(made, table_of(graph, plan))
             if most > 6:  # the room is for users of no more likes than that
