@@ -140,7 +140,7 @@ def sums_of(
     for item, weight, like in edges:
         other = items[item]
         weight = plan.likelihood_weight * float(weight)
-        how = {"offset": offset, "weight": weight, "quadrature": plan.logistic == "quadrature"}
+        how = {"offset": offset, "likelihood_weight": weight, "quadrature": plan.logistic == "quadrature"}
         one = reference.full_row_sums(row, [other], [like], **how)
         a = np.abs(row.mean) @ np.abs(other.mean) + abs(row.bias) + abs(other.bias) + abs(offset)
         a_own, variance = reference.full_logit_moments(row, other, offset)

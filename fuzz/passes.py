@@ -248,7 +248,9 @@ class RowTruth:
         own, (indices, likes, weights), offset = row_of(case.own, row), case.edges(row), case.offset(row)
         others = case.ends(indices)
         xi = [_xi(own, other, offset) for other in others]
-        sums = reference.row_sums(own, others, likes, offset=offset, weight=case.rho, considered=weights, xi=xi)
+        sums = reference.row_sums(
+            own, others, likes, offset=offset, likelihood_weight=case.rho, considered=weights, xi=xi
+        )
         slack = slack_of(case, own, others, weights, offset)
         return cls(case, row, own, others, likes, weights, offset, xi, sums, slack)
 
@@ -256,7 +258,13 @@ class RowTruth:
         """The row once its bias is stepped, with xi held: what the blocks of coordinates after the first read."""
         own, case = Row(self.own.mean, self.own.variance, bias, self.own.bias_variance), self.case
         sums = reference.row_sums(
-            own, self.others, self.likes, offset=self.offset, weight=case.rho, considered=self.weights, xi=self.xi
+            own,
+            self.others,
+            self.likes,
+            offset=self.offset,
+            likelihood_weight=case.rho,
+            considered=self.weights,
+            xi=self.xi,
         )
         more = slack_of(case, own, self.others, self.weights, self.offset)
         both = {name: np.maximum(one, getattr(more, name)) for name, one in vars(self.slack).items() if name != "fits"}

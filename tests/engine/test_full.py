@@ -108,7 +108,7 @@ def test_rows_equal_the_reference(name, logistic, own_full, other_full, factors,
                 [others[n]],
                 [like],
                 offset=-0.4 + float(extra[m] + other_extra[n]),
-                weight=1.3 * weight,
+                likelihood_weight=1.3 * weight,
                 quadrature=quadrature,
             )
             for n, like, weight in zip(edges, likes, weights)

@@ -259,7 +259,7 @@ def reference_side(p: Problem, own, other, taus: tuple[Gamma, Gamma | None], of_
         edges = np.flatnonzero(h[row])
         others = [replace(other[n], bias=other[n].bias + offsets[row, n]) for n in edges]
         liked = [bool(g[row, n]) for n in edges]
-        about = {"weight": p.settings.likelihood_weight, "considered": h[row, edges]}
+        about = {"likelihood_weight": p.settings.likelihood_weight, "considered": h[row, edges]}
         sums = reference.row_sums(mine, others, liked, **about)
         if change is not None:
             sums = change(p, mine, others, liked, sums)

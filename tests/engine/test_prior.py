@@ -148,7 +148,7 @@ def test_a_wrong_step_is_caught():
                 edges = np.flatnonzero(p.considered[row])
                 others, liked = [other[n] for n in edges], [bool(p.g[row, n]) for n in edges]
                 sums = reference.row_sums(
-                    mine, others, liked, offset=p.settings.offset, weight=p.settings.likelihood_weight
+                    mine, others, liked, offset=p.settings.offset, likelihood_weight=p.settings.likelihood_weight
                 )
                 m, t = p.priors.users.mean[row, :2].astype(float), p.priors.users.precision[row, :2].astype(float)
                 P, z = reference.natural_step(mine, sums, t, 1.0)

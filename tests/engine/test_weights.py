@@ -75,7 +75,7 @@ class WeightedCase(Case):
             [self.row(self.other, int(n)) for n in others],
             [True] * liked.edges + [False] * (len(others) - liked.edges),
             offset=self.step.offset,
-            weight=self.step.likelihood_weight,
+            likelihood_weight=self.step.likelihood_weight,
             considered=[*liked.weights.tolist(), *[1.0] * (len(others) - liked.edges)],
         )
 
@@ -190,7 +190,9 @@ def test_wrong_updates_are_caught():
         return float(-np.diff(reference_bounds(p, 25, change=change)).min())
 
     def once(p: Problem, own, others, liked):
-        return reference.row_sums(own, others, liked, offset=p.settings.offset, weight=p.settings.likelihood_weight)
+        return reference.row_sums(
+            own, others, liked, offset=p.settings.offset, likelihood_weight=p.settings.likelihood_weight
+        )
 
     def pull_alone(p, own, others, liked, sums):
         return replace(sums, P=once(p, own, others, liked).P)

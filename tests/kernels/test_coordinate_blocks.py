@@ -85,7 +85,7 @@ def test_a_row_is_stepped_block_by_block_as_the_reference_would(epsilon: float, 
         others, first = [row(items, n) for n in ends], 0
         xi = [logit_size(own, other, -0.5) for other in others]
         for number, size in enumerate(compiled.coordinate_blocks(factors) if user in heavy else [factors]):
-            sums = row_sums(own, others, liked, offset=-0.5, weight=1.5, xi=xi)
+            sums = row_sums(own, others, liked, offset=-0.5, likelihood_weight=1.5, xi=xi)
             block = slice(first, first + size)
             rest = np.r_[0:first, first + size : factors]
             P, z = natural_step(own, sums, precision[user], epsilon, centre[user])

@@ -109,7 +109,7 @@ class Case:
             [self.row(self.other, n) for n, _ in edges],
             [like for _, like in edges],
             offset=self.step.offset,
-            weight=self.step.likelihood_weight,
+            likelihood_weight=self.step.likelihood_weight,
         )
 
     def prior_of(self, row: int) -> tuple[np.ndarray | float, np.ndarray | float, float, float]:

@@ -93,7 +93,7 @@ def row_sums(
     liked: Sequence[bool],
     *,
     offset: float = 0.0,
-    weight: float = 1.0,
+    likelihood_weight: float = 1.0,
     considered: Sequence[float] | None = None,
     xi: Sequence[float] | None = None,
 ) -> RowSums:
@@ -101,12 +101,12 @@ def row_sums(
 
         P = sum 2 lambda(xi) E[v v'],    z = sum (g - 1/2 - 2 lambda(xi) E[b]) E[v]
 
-    `considered` is E[h] of each edge, 1 for a drawn H; `weight` is rho.
+    `considered` is E[h] of each edge, 1 for a drawn H; `likelihood_weight` is rho.
     """
     factors = len(own.mean)
     P, z, bias_P, bias_z, bound = np.zeros((factors, factors)), np.zeros(factors), 0.0, 0.0, 0.0
     for e, (other, like) in enumerate(zip(others, liked)):
-        h = weight * (1.0 if considered is None else considered[e])
+        h = likelihood_weight * (1.0 if considered is None else considered[e])
         bias = own.bias + other.bias + offset
         a, a_squared = logit_moments(
             own.mean, own.variance, other.mean, other.variance, bias, own.bias_variance + other.bias_variance
@@ -149,7 +149,7 @@ def full_row_sums(
     liked: Sequence[bool],
     *,
     offset: float = 0.0,
-    weight: float = 1.0,
+    likelihood_weight: float = 1.0,
     quadrature: bool = False,
 ) -> RowSums:
     """`row_sums` with E[v v'] = eta eta' + Sigma, by the logistic bound or by quadrature over a ~ N(E[a], var[a]).
@@ -169,11 +169,11 @@ def full_row_sums(
             xi = math.sqrt(a**2 + variance)
             p, y = 2.0 * float(logistic_curvature(xi)), float(like) - 0.5
             height = float(log_logistic_bound(np.array(a), np.array(xi**2), float(like), xi))
-        P += weight * p * (np.outer(other.mean, other.mean) + other.covariance)
-        z += weight * (y - p * (own.bias + other.bias + offset)) * other.mean
-        bias_P += weight * p
-        bias_z += weight * (y - p * (a - own.bias))
-        bound += weight * height
+        P += likelihood_weight * p * (np.outer(other.mean, other.mean) + other.covariance)
+        z += likelihood_weight * (y - p * (own.bias + other.bias + offset)) * other.mean
+        bias_P += likelihood_weight * p
+        bias_z += likelihood_weight * (y - p * (a - own.bias))
+        bound += likelihood_weight * height
     return RowSums(P, z, bias_P, bias_z, bound)
 
 
