@@ -62,15 +62,17 @@ def setting(
 ) -> Any:
     """Declare a setting as a field of a group.
 
-    `words` may be given in place of a number; without a range they are the choices. `place` orders the arguments.
+    `words` may be given in place of a number; without a range they are the choices. `place` orders the arguments; equal
+    places keep the order of declaration, and a setting without one comes last.
 
     - `resolve(settings)` is the default if it depends on other settings.
     - `tries(plan)` are the values that "auto" compares.
     - `idle(plan, given)` is true if the setting changes nothing. A fingerprint then leaves it out, so checkpoints from
       before the setting existed can be resumed.
     - `free` settings may change between a fit and its resumption.
-    - `stored` is the name of the setting among the "settings" of a model file, and `before` its value for a file from
-      before the setting existed.
+    - `stored`: every setting is kept among the "parameters" of a model file, as given. One with this name is also kept
+      among its "settings", as resolved, which is read first.
+    - `before` is the value for a file that is older than the setting.
     - `paper` is the paper's value, if that is not the default.
     """
     choices, words = (words, ()) if high is None else ((), words)

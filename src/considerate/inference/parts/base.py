@@ -1,7 +1,7 @@
 """Part: one feature of the model in one module.
 
-A part owns its settings, its refusals, its tensors and its place in a fit. All methods have a default that does
-nothing, so a part writes only the methods that it needs. `inference/parts/__init__.py` lists the parts.
+A part owns its settings, its refusals, its tensors and its place in a fit. Every method has a default, so a
+part writes only the methods that it needs. `inference/parts/__init__.py` lists the parts.
 """
 
 from __future__ import annotations
