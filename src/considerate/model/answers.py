@@ -33,11 +33,11 @@ Floats = NDArray[np.float32]
 
 
 class Answers(Learned):
-    """The methods that ask a fitted model, and that add users and items to it.
+    """Methods that query a fitted model, and methods that add users and items to it.
 
-    Each takes and gives the ids of the data; of a matrix these are the row numbers, and with by="row" row numbers are
-    taken and given whatever the data was. Likes are a list of ids, for several users or items a list of such lists, or
-    a scipy sparse matrix in the order of `user_ids()` and `item_ids()`.
+    Arguments and answers have the ids of the data. The ids of a matrix are its row numbers, and with by="row" every
+    model takes and gives row numbers. Likes are a list of ids, for several users or items a list of such lists, or a
+    scipy sparse matrix in the order of `user_ids()` and `item_ids()`.
     """
 
     threads: int | None
@@ -45,31 +45,32 @@ class Answers(Learned):
     # --- Ids, rows and titles ---
 
     def user_ids(self, rows: Named | None = None) -> IdArray:
-        """The ids of users by their row numbers, or of all; those of a matrix are the row numbers."""
+        """Ids of users by row number, or of all users; ids of a matrix are the row numbers."""
         return self.model_.user_names().at(rows)
 
     def item_ids(self, rows: Named | None = None) -> IdArray:
-        """The ids of items by their row numbers, or of all; those of a matrix are the row numbers."""
+        """Ids of items by row number, or of all items; ids of a matrix are the row numbers."""
         return self.model_.item_names().at(rows)
 
     def user_rows(self, ids: Named) -> NDArray[np.int64]:
-        """The row numbers of users by their ids."""
+        """Row numbers of users by id."""
         return self.model_.user_names().rows(ids)
 
     def item_rows(self, ids: Named) -> NDArray[np.int64]:
-        """The row numbers of items by their ids: their place in `item_factors`, `popularity_` and `export_vectors`."""
+        """Row numbers of items by id: their place in `item_factors`, `popularity_` and `export_vectors`."""
         return self.model_.item_names().rows(ids)
 
     def titles(self, items: Named, *, by: By = "id") -> list[str]:
-        """The titles of items; an item that has none is called by its id."""
+        """Titles of items; the id of an item without a title."""
         model = self.model_
         return [model.title(row) for row in model.item_names(by).rows(items).reshape(-1).tolist()]
 
     def find(self, text: str, N: int = 10, *, by: By = "id") -> list[FoundItem]:
-        """The N items whose titles match a text best, whatever its case, accents and punctuation: (item, title, likes).
+        """Find the N items whose titles match a text best: (item, title, likes). Case, accents and punctuation do not
+        matter.
 
-        Titles that are the text come first, then those that begin with it, then those with a word that begins with it,
-        then those that have it somewhere; among these the most liked. Items without a title are found by their id.
+        Titles equal to the text come first, then titles that begin with it, then titles with a word that begins with
+        it, then titles that have it somewhere; among these the most liked. An item without a title is found by its id.
         """
         return find_items(self.model_, text, N, by)
 
@@ -114,7 +115,7 @@ class Answers(Learned):
     def predict_interval(
         self, users: Named, items: Named, *, interval: str = "structural", by: By = "id"
     ) -> tuple[float | Floats, float | Floats]:
-        """(low, high): the 90 % interval of p(like) of pairs. With interval="posterior" it has the posterior's variance
+        """90 % interval (low, high) of p(like) of pairs. With interval="posterior" it has the posterior's variance
         alone, as in the paper."""
         model = self.model_
         ends: tuple[float | Floats, float | Floats] = model.pair_intervals(
@@ -146,20 +147,21 @@ class Answers(Learned):
         allow_impossible: bool = False,
         by: By = "id",
     ) -> Ranked:
-        """The N best items: (ids, scores), implicit's way.
+        """Recommend the N best items: (ids, scores), with the signature of implicit.
 
-        `userid` is one user or several. `user_items` are the likes to filter out and to compute lift from (those of
-        training if not given), and with `recalculate_user` to fold in. `filter_items` are never recommended, `items`
-        are the only ones that may be. The score is the mean logit + `popularity` * log pi + `lift` * log(w / pi), with
-        w the chance that the user considers the item, or one of the paper's (`score="like"`, `"popularity"`,
-        `"popularity_x_like"`), or p(like) as it is reported (`"p_like"`). Knobs that are not given are the model's own.
-        `explore_kappa` adds standard deviations
-        of the logit, `thompson_seed` draws the logits. With an `index` of `build_index` only items near the user are
-        looked at: some that belong in the list may be missed. `diversity`, from 0 to 1, chooses items unlike each other
-        from the best few hundred, and of each of the `categories`, a dict or a table by item, at most
-        `most_per_category`. What the fit was told to be impossible for a user is left out unless `allow_impossible`.
-        One user gets a list that may be shorter than N; of several, a short row ends in id -1 (None where ids are
-        texts) and score NaN. `by="row"` names users and items by row number.
+        `userid` is one user or several. `user_items` are the likes to filter out and to compute lift from (the likes of
+        the training if not given), and with `recalculate_user` to fold in. `filter_items` are never recommended; with
+        `items`, only these items are recommended. The score is the mean logit + `popularity` * log pi + `lift` *
+        log(w / pi), with w the chance that the user considers the item, or one of the paper's (`score="like"`,
+        `"popularity"`, `"popularity_x_like"`), or the reported p(like) (`"p_like"`). The default weights are the
+        model's own.
+
+        `explore_kappa` adds standard deviations of the logit, `thompson_seed` draws the logits. With an `index` of
+        `build_index` only items near the user are searched, so some items of the list may be missed. `diversity`, from
+        0 to 1, chooses items unlike each other from the best few hundred. At most `most_per_category` items are chosen
+        from each of the `categories`, a dict or a table by item. Pairs given to the fit as impossible are left out
+        unless `allow_impossible`. One user gets a list that may be shorter than N; for several users, a short row ends
+        in id -1 (None if ids are texts) and score NaN. `by="row"` names users and items by row number.
         """
         options = RankingOptions(
             popularity=popularity,
@@ -188,15 +190,14 @@ class Answers(Learned):
         by: By = "id",
         **ranking: Unpack[RankingKeywords],
     ) -> Recommendations:
-        """Recommendations as a table: user, rank, item, title (where there are any), p_like, low, high (its 90 %
+        """Recommend in a table: user, rank, item, title (if the model has titles), p_like, low, high (its 90 %
         interval), p_considered, score, cold. `to_pandas()`, `to_polars()` and `to_arrow()` make it a data frame.
 
-        `users` is one, several, or None for all. How they are ranked: keywords popularity, lift, score, cold,
+        `users` is one, several, or None for all. Options of the ranking are keywords: popularity, lift, score, cold,
         filter_already_liked_items, allow_impossible, allow, deny (items), explore_kappa, thompson_seed, index,
-        diversity, categories, most_per_category, interval ("structural", or the paper's "posterior"), or
-        RankingOptions with them as `options`. A user who is unknown, or
-        liked nothing, is an error (of all, those who liked nothing are left out), or with `cold="popular"` gets popular
-        items and a true value in `cold`.
+        diversity, categories, most_per_category, interval ("structural", or the paper's "posterior"); or `options` is
+        RankingOptions with them. A user who is unknown, or liked nothing, raises an error (with None for all, users
+        without likes are left out). With `cold="popular"` such users get popular items and a true value in `cold`.
         """
         import pyarrow as pa
 
@@ -214,7 +215,7 @@ class Answers(Learned):
         by: By = "id",
         **ranking: Unpack[RankingKeywords],
     ) -> Iterator[pyarrow.RecordBatch]:
-        """`recommend_table`, some users at a time."""
+        """Yield the batches of `recommend_table`, some users at a time."""
         ranker = Ranker(self.model_, RankingOptions.choose(options, **ranking), N, by)
         return recommendation_batches(ranker, users, batch=batch, threads=self.threads)
 
@@ -229,8 +230,8 @@ class Answers(Learned):
         by: By = "id",
         **ranking: Unpack[RankingKeywords],
     ) -> Recommendations:
-        """`recommend_table` for someone who was not in training, from what they like and from what they considered and
-        did not like; `user` is null.
+        """Recommend in a table for a user who was not in training, from items that the user likes and items that the
+        user considered and did not like; `user` is null.
 
         `user_features` is a table of one row with the columns of the fit's, or a matrix; the likes may then be [].
         """
@@ -238,13 +239,13 @@ class Answers(Learned):
         return recommendations_for_likes(ranker, likes, considered, user_features)
 
     def fold_in(self, items: Any, *, considered: Any = None, user_features: Any = None, by: By = "id") -> Side:
-        """The posterior of users who were not in training, from what they like, from what they considered and did not
-        like where that is given, in the same form, and from features, a row for each."""
+        """Infer the posterior of users who were not in training, from items that they like and, if given, from items
+        that they considered and did not like, in the same form, and from features, a row for each."""
         model, names = self.model_, self.model_.item_names(by)
         shown = None if considered is None else names.likes(considered)
         return folded_users(model, names.likes(items), shown, user_features)
 
-    # --- What is like what, and why ---
+    # --- Similar users and items, and explanations ---
 
     def similar_items(
         self,
@@ -257,9 +258,9 @@ class Answers(Learned):
         *,
         by: By = "id",
     ) -> Ranked:
-        """The N items whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines).
+        """Find the N items with the largest cosine of mean vectors with this one, itself first: (ids, cosines).
 
-        With `recalculate_item`, this one is folded in from the users who liked it, one row of `item_users` an item.
+        With `recalculate_item`, this one is folded in from the users who liked it, one row of `item_users` per item.
         """
         model, liked_by = self.model_, None
         if recalculate_item:
@@ -271,11 +272,11 @@ class Answers(Learned):
     def similar_users(
         self, userid: Named, N: int = 10, filter_users: Any = None, users: Any = None, *, by: By = "id"
     ) -> Ranked:
-        """The N users whose mean vectors have the largest cosine with this one's, itself first: (ids, cosines)."""
+        """Find the N users with the largest cosine of mean vectors with this one, itself first: (ids, cosines)."""
         return similar_users(self.model_, userid, N, allowed=users, denied=filter_users, by=by)
 
     def explain(self, userid: One, itemid: One, user_items: Any = None, N: int = 10, *, by: By = "id") -> Explanation:
-        """Why: p(like), and the user's items that moved the logit most; as attributes, why the item is considered."""
+        """Explain a pair: p(like), and the user's items that moved the logit most; attributes explain p(considered)."""
         return explain(self.model_, userid, itemid, user_items, N, by)
 
     # --- Vectors of all, in the order of user_ids() and item_ids() ---
@@ -283,9 +284,9 @@ class Answers(Learned):
     def export_vectors(self, popularity: float | None = None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(users [M, K + 2], items [N, K + 2]) for a vector store: their inner product is the score without lift.
 
-        Row i is of `user_ids()[i]`, and of `item_ids()[i]`. Lift depends on the user's likes and the item together, and
-        no inner product of K + 2 coordinates holds it. With lift in the score, retrieve some hundreds by the vectors
-        and rank those with `recommend(..., items=...)`.
+        Row i belongs to `user_ids()[i]`, and to `item_ids()[i]`. Lift depends on the user's likes and the item
+        together, so no inner product of K + 2 coordinates has it. With lift in the score, retrieve some hundreds of
+        items by the vectors and rank these with `recommend(..., items=...)`.
 
         The item's bias and `popularity` * log pi are its last two coordinates, against ones of the user. With user
         biases there is a third, the user's bias against a one of the item.
@@ -293,15 +294,15 @@ class Answers(Learned):
         return user_vectors(self.model_.users.whole().side), item_vectors(self.model_, popularity)
 
     def build_index(self, lists: int | None = None, probes: int = PROBES) -> ItemIndex:
-        """An index of the items, for `recommend(user, index=...)` of single users in large catalogues.
+        """Make an index of the items, for `recommend(user, index=...)` of single users in large catalogues.
 
-        Items are cut into `lists` of near ones, 4 sqrt(items) if not given; a request looks into `probes` of them.
+        Items are cut into `lists` of near items, 4 sqrt(items) if not given; a request searches `probes` of them.
         `ItemIndex.save(path)` writes it to a file. It needs faiss: `pip install considerate[ann]`.
         """
         return ItemIndex.of(self.model_, lists, probes)
 
     def load_index(self, path: PathLike, probes: int = PROBES) -> ItemIndex:
-        """The index of this model from its file; that of another is refused."""
+        """Load the index of this model from its file; the index of another model is refused."""
         return ItemIndex.load(path, self.model_, probes)
 
     # --- Users and items updated or added ---
@@ -309,9 +310,9 @@ class Answers(Learned):
     def add_items(self, features: Any, *, titles: Any = None, id_column: str | None = None) -> Self:
         """Add items that nobody has liked yet, by their features alone: a table with the columns of the fit's.
 
-        Their vectors are those that such features have on average, with an honest variance; how popular they will be
-        is predicted, too. Items that have likes stay as they are. `titles` is a table of ids and titles, or a dict. Of
-        a model fitted on matrices `features` is a matrix of the new rows.
+        Their vectors are the average for such features, with the matching variance. Their popularity is predicted, too.
+        Items with likes stay as they are. `titles` is a table of ids and titles, or a dict. For a model fitted on
+        matrices, `features` is a matrix of the new rows.
         """
         weights = self.model_.item_features
         table = features if weights is None else read_more(features, "item", weights.features, id_column)
@@ -319,7 +320,7 @@ class Answers(Learned):
         return self
 
     def partial_fit_users(self, userids: Named, user_items: Any, *, by: By = "id") -> Self:
-        """Update or add users from their likes, the items held fixed; row i of user_items is of userids[i].
+        """Update or add users from their likes, with the items held fixed; row i of user_items belongs to userids[i].
 
         New ids go into the sorted ids of the model, so that row numbers after them change.
         """
@@ -327,7 +328,7 @@ class Answers(Learned):
         return self
 
     def partial_fit_items(self, itemids: Named, item_users: Any, *, by: By = "id") -> Self:
-        """Update or add items from who liked them, the users held fixed; row i of item_users is of itemids[i].
+        """Update or add items from their users, with the users held fixed; row i of item_users belongs to itemids[i].
 
         New ids go into the sorted ids of the model, so that row numbers after them change.
         """

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 SHOWN = 20  # rows that are printed
-MOST_ENTRIES = 2_000_000  # of lists made at once, unless one block of users has more
+MOST_ENTRIES = 2_000_000  # most entries of lists made at once, unless one block of users has more
 
 
 class Recommendations(TableResult):
     """Recommendations as a table, the best first for each user: `for row in table` gives a `Recommendation` each.
 
-    `table["item"]` is Arrow's column. All other methods, such as `filter`, are those of the Arrow table. The title is
+    `table["item"]` is Arrow's column. All other methods, such as `filter`, come from the Arrow table. The title is
     missing if the model has no titles. Columns:
     """
 
@@ -44,7 +44,7 @@ class Recommendations(TableResult):
         self._table = table
 
     def to_arrow(self) -> pyarrow.Table:
-        """The recommendations as an Arrow table."""
+        """Recommendations as an Arrow table."""
         return self._table
 
     @property
@@ -54,15 +54,15 @@ class Recommendations(TableResult):
 
     @property
     def column_names(self) -> list[str]:
-        """The names of the columns."""
+        """Names of the columns."""
         return list(self._table.column_names)
 
     def to_pylist(self) -> list[dict[str, object]]:
-        """A dict for each row."""
+        """List with a dict for each row."""
         return list(self._table.to_pylist())
 
     def to_pydict(self) -> dict[str, list[object]]:
-        """A list for each column."""
+        """Dict with a list for each column."""
         return dict(self._table.to_pydict())
 
     def equals(self, other: object) -> bool:
@@ -85,7 +85,7 @@ class Recommendations(TableResult):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """The first rows, in columns."""
+        """First rows, in columns."""
         rows = [
             [f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value) for value in row]
             for row in zip(*self._table.slice(0, SHOWN).to_pydict().values())
@@ -107,9 +107,9 @@ Recommendations.__doc__ = f"{inspect.cleandoc(Recommendations.__doc__ or '')}\n\
 
 
 class RecommendationTable:
-    """The columns of a model's tables, and batches of them.
+    """Columns of a model's tables, and batches of them.
 
-    The users are integers where the model's are, unless an id that is asked for is no integer: then all are texts.
+    Users are integers if the model's ids are, unless a given id is no integer: then all are texts.
     """
 
     def __init__(self, model: Model, users: Sequence[Any] = (), by: By = "id") -> None:
@@ -160,10 +160,10 @@ def _schema(columns: tuple[Column, ...], user_type: str, item_type: str) -> pyar
 def recommendation_batches(
     ranker: Ranker, users: Any = None, rows: range | None = None, *, batch: int = 16_384, threads: int | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The best items of users by the data's own ids, or by row numbers, or of all; `batch` of them at a time.
+    """Yield the best items of users by the data's own ids, or by row numbers, or of all; `batch` of them at a time.
 
-    A user who is unknown or liked nothing is an error, or left out where no ids are given; with cold="popular" they
-    get popular items.
+    A user who is unknown or liked nothing raises an error, or is left out if no ids are given. With cold="popular" such
+    users get popular items.
     """
     if not isinstance(batch, int) or batch < 1:
         raise UsageError(f"batch is {batch!r}; it must be a whole number at least 1.")
@@ -199,7 +199,7 @@ def _user_batches(ranker: Ranker, users: range | list[Any], batch: int) -> Itera
         names: Any = list(part)
         if all_users:
             names = pa.array(rows) if ranker.users.are_rows else id_array(some.ids, local)
-        # The kernels want a row, though nobody reads it.
+        # The kernels need a row, though nothing reads it.
         side = some.side if len(some) else strangers(1, model.shared, model.variance_scale)
         liked, limits = some.liked.take(local), model.limits_of(rows)
         together = UserBatch(side, np.maximum(local, 0), rows, liked, warm, limits, names=names)
@@ -218,8 +218,8 @@ def _is_warm(model: Model, users: UserRows, rows: NDArray[np.int64]) -> NDArray[
 def recommendations_for_likes(
     ranker: Ranker, likes: Sequence[Any], considered: Sequence[Any] = (), user_features: Any = None
 ) -> Recommendations:
-    """The best items of someone who was not in training, from the ids of what they like, of what they considered and
-    did not like, and from features; `user` is null."""
+    """Find the best items of a user who was not in training, from ids of liked items, ids of items that were considered
+    and not liked, and features; `user` is null."""
     import pyarrow as pa
 
     model = ranker.model
