@@ -19,7 +19,6 @@ DOCSTRINGS_LEFT = {
     "errors.py": 1,
     "evaluation": 19,
     "kernels": 1,
-    "service": 14,
     "simulation": 3,
     "storage": 2,
 }

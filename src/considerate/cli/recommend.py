@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Cold = StrEnum("Cold", ["error", "popular"])
 
 
-class Who(OptionGroup, panel="For whom"):
+class Recipients(OptionGroup, panel="For whom"):
     items: list[str] | None = option(
         "Fold in a new user who likes this item, by id or title; repeat it, or @FILE.", None
     )
@@ -47,7 +47,7 @@ class Who(OptionGroup, panel="For whom"):
     )
 
 
-class What(RankingGroup, panel="What is recommended"):
+class RecommendGroup(RankingGroup, panel="What is recommended"):
     count: int = option("How many items for each user.", 10, "--count", "-n")
     allow: list[str] | None = option("Recommend only this item, id or title; repeat it, or @FILE.", None)
     deny: list[str] | None = option("Never recommend this item, id or title; repeat it, or @FILE.", None)
@@ -103,8 +103,8 @@ class BatchCluster(Cluster):
 @expand_groups
 def recommend(
     model: ModelPath,
-    who: Who,
-    what: What,
+    whom: Recipients,
+    wanted: RecommendGroup,
     output: RecommendOutput,
     where: BatchCluster,
     users: Annotated[
@@ -116,46 +116,48 @@ def recommend(
     For users by their ids, for a new user by the items that they like, or for everyone into a file or, many slices of
     users at once, into a folder.
     """
-    given = [value for values in (users, who.items, who.considered, what.allow, what.deny) for value in values or []]
-    _check_files(model, given, what, output)
-    names, new_user, path = read_ids(users), read_ids(who.items), output.output
+    given = [
+        value for values in (users, whom.items, whom.considered, wanted.allow, wanted.deny) for value in values or []
+    ]
+    _check_files(model, given, wanted, output)
+    names, new_user, path = read_ids(users), read_ids(whom.items), output.output
     if output.export_vectors is not None:
-        if names or new_user or who.all_users:
+        if names or new_user or whom.all_users:
             raise UsageError("--export-vectors is for all users and items; leave out users, --items and --all-users.")
-        _export(model, output.export_vectors, what, output)
+        _export(model, output.export_vectors, wanted, output)
         return
-    if (names is not None) + (new_user is not None) + who.all_users != 1:
+    if (names is not None) + (new_user is not None) + whom.all_users != 1:
         raise UsageError("say for whom: give ids of users, or --items for a new user, or --all-users with -o FILE.")
-    into_folder = who.all_users and path is not None and (path.endswith("/") or "://" in path)
-    _check_output(who, output, where, into_folder)
+    into_folder = whom.all_users and path is not None and (path.endswith("/") or "://" in path)
+    _check_output(whom, output, where, into_folder)
     from considerate.model.find import item_called
     from considerate.recommender import Recommender
 
     recommender = Recommender.load(model, verify=output.verify or None)
-    if not recommender.model_.users.knows_likes and not what.include_liked and new_user is None:
+    if not recommender.model_.users.knows_likes and not wanted.include_liked and new_user is None:
         screen.say("warning", f"{model} was saved without likes, so what a user liked is not left out.")
     likes, shown, allowed, denied = (
         None if texts is None else [item_called(recommender.model_, text) for text in texts]
-        for texts in (new_user, read_ids(who.considered), read_ids(what.allow), read_ids(what.deny))
+        for texts in (new_user, read_ids(whom.considered), read_ids(wanted.allow), read_ids(wanted.deny))
     )
     if shown and likes is None:
         raise UsageError("--considered is of a new user; give what they like with --items.")
-    options = _ranking(recommender, who, what, allowed, denied)
+    options = _ranking(recommender, whom, wanted, allowed, denied)
     found = None
     if likes is not None:
-        found = recommender.recommend_for(likes, what.count, considered=shown or (), options=options)
+        found = recommender.recommend_for(likes, wanted.count, considered=shown or (), options=options)
     if path is not None:
         if into_folder:
-            count = _write_folder(recommender, model, what.count, options, path, where, output.quiet)
+            count = _write_folder(recommender, model, wanted.count, options, path, where, output.quiet)
         else:
-            count = _write_file(recommender, names, found, what.count, options, path, output.quiet)
+            count = _write_file(recommender, names, found, wanted.count, options, path, output.quiet)
         output.report({"path": path, "rows": count}, f"{count:,} recommendations written to {path}")
         return
     if found is not None:
         answers = [("the new user", found.to_pylist())]
     else:
         answers = [
-            (f"user {name}", recommender.recommend_table([name], what.count, options=options).to_pylist())
+            (f"user {name}", recommender.recommend_table([name], wanted.count, options=options).to_pylist())
             for name in names or []
         ]
     if output.explain:
@@ -168,18 +170,18 @@ def recommend(
         _show(title, rows)
 
 
-def _check_files(model: str, given: list[str], what: What, output: RecommendOutput) -> None:
+def _check_files(model: str, given: list[str], wanted: RecommendGroup, output: RecommendOutput) -> None:
     """Refuse to write over a file that is read."""
     from considerate.data.output import check_apart
 
     for written in (output.output, output.export_vectors):
         if written is not None:
-            check_apart(written, model, what.categories, *(value[1:] for value in given if value.startswith("@")))
+            check_apart(written, model, wanted.categories, *(value[1:] for value in given if value.startswith("@")))
 
 
-def _check_output(who: Who, output: RecommendOutput, where: BatchCluster, into_folder: bool) -> None:
-    """Refuse options that do not go with what is written."""
-    if who.all_users and output.output is None:
+def _check_output(whom: Recipients, output: RecommendOutput, where: BatchCluster, into_folder: bool) -> None:
+    """Refuse options that do not go with the output."""
+    if whom.all_users and output.output is None:
         raise UsageError("--all-users writes a file; name it with -o recommendations.parquet.")
     if output.output is not None and output.explain:
         raise UsageError("--explain is for the screen and --json; leave it out with -o.")
@@ -187,34 +189,36 @@ def _check_output(who: Who, output: RecommendOutput, where: BatchCluster, into_f
         raise UsageError("--backend ray, --address and --workers are for --all-users into a folder: -o FOLDER/.")
 
 
-def _ranking(recommender: Recommender, who: Who, what: What, allow: Any, deny: Any) -> RankingOptions:
-    """The options of the shell as those of Python."""
+def _ranking(
+    recommender: Recommender, whom: Recipients, wanted: RecommendGroup, allow: Any, deny: Any
+) -> RankingOptions:
+    """Options of Python from those of the shell."""
     from considerate.model.ranking import RankingOptions
 
     return RankingOptions(
-        popularity=what.popularity,
-        lift=what.lift,
-        score=None if what.score is None else what.score.value,
-        cold=who.cold.value,
-        filter_already_liked_items=not what.include_liked,
-        allow_impossible=what.allow_impossible,
+        popularity=wanted.popularity,
+        lift=wanted.lift,
+        score=None if wanted.score is None else wanted.score.value,
+        cold=whom.cold.value,
+        filter_already_liked_items=not wanted.include_liked,
+        allow_impossible=wanted.allow_impossible,
         allow=allow,
         deny=deny,
-        explore_kappa=what.explore_kappa,
-        thompson_seed=what.thompson_seed,
-        diversity=what.diversity,
-        categories=what.categories,
-        most_per_category=what.most_per_category,
-        interval=what.interval.value,
-        index=None if what.index is None else recommender.load_index(what.index, what.probes),
+        explore_kappa=wanted.explore_kappa,
+        thompson_seed=wanted.thompson_seed,
+        diversity=wanted.diversity,
+        categories=wanted.categories,
+        most_per_category=wanted.most_per_category,
+        interval=wanted.interval.value,
+        index=None if wanted.index is None else recommender.load_index(wanted.index, wanted.probes),
     )
 
 
-def _export(model: str, path: str, what: What, output: ModelOutput) -> None:
-    """The vectors of all users and items into a file."""
-    if what.lift:
+def _export(model: str, path: str, wanted: RecommendGroup, output: ModelOutput) -> None:
+    """Write the vectors of all users and items into a file."""
+    if wanted.lift:
         raise UsageError(
-            f"--lift is {what.lift:g}, and no inner product of two vectors holds lift; leave it out, and "
+            f"--lift is {wanted.lift:g}, and no inner product of two vectors holds lift; leave it out, and "
             "rank what the vectors retrieve with it: considerate recommend MODEL USER --allow @RETRIEVED --lift X."
         )
     from considerate.data.output import check_output_file, write_vectors
@@ -223,7 +227,7 @@ def _export(model: str, path: str, what: What, output: ModelOutput) -> None:
 
     check_output_file(path, (".parquet",))
     fitted = Recommender.load(model, verify=output.verify or None).model_
-    of_items = item_vectors(fitted, what.popularity)
+    of_items = item_vectors(fitted, wanted.popularity)
     of_users = (("user", piece.ids, user_vectors(piece.side)) for _, piece in fitted.users.pieces())
     users, items, coordinates = fitted.user_count, fitted.item_count, int(of_items.shape[1])
     write_vectors(path, coordinates, chain(of_users, [("item", fitted.item_ids, of_items)]))
@@ -242,12 +246,12 @@ def _write_folder(
     where: BatchCluster,
     quiet: bool,
 ) -> int:
-    """Recommendations for all users, many slices at once; returns the rows written."""
+    """Write recommendations for all users, many slices at once; returns the rows written."""
     from considerate.distributed.batch import check_output, recommend_all
     from considerate.model.serving import Ranker
 
     check_output(folder)
-    Ranker(recommender.model_, options, count)  # what is wrong with it is said before a Ray is started
+    Ranker(recommender.model_, options, count)  # refuses wrong options before a Ray starts
     with _tasks(where) as tasks, _bar(recommender.model_.user_count, quiet) as advance:
         return recommend_all(model, folder, tasks, count, options, progress=advance)
 
@@ -279,7 +283,7 @@ def _write_file(
     path: str,
     quiet: bool,
 ) -> int:
-    """Recommendations into a file, some users at a time, or those found for a new one; returns the rows written."""
+    """Write recommendations into a file, some users at a time, or those of a new user; returns the rows written."""
     from considerate.data.output import check_output_file, write_batches
     from considerate.distributed.batch import BATCH
     from considerate.model.tables import RecommendationTable
@@ -302,7 +306,7 @@ def _write_file(
 
 @contextmanager
 def _bar(users: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal; what it gives is called with the number of users done since."""
+    """Show a progress bar on a terminal; yields a function that takes the number of users done since."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = screen.stderr()
@@ -314,7 +318,7 @@ def _bar(users: int, quiet: bool) -> Iterator[Callable[[int], None]]:
 
 
 def _explain(recommender: Recommender, rows: list[dict[str, Any]], likes: list[int | str] | None) -> None:
-    """To each row, the three liked items that moved its logit most, and the three that lead to it most."""
+    """Add to each row the three liked items that moved its logit most, and the three that lead to it most."""
     if likes is None and not recommender.model_.users.knows_likes:
         raise UsageError("this model was saved without likes (--no-likes), and cannot explain by them.")
     for row in rows:

@@ -108,7 +108,7 @@ def weights_of_all(model: Model, liked: Adjacency, limits: Known | None = None) 
 def drawn_by(model: Model) -> Consideration | None:
     """Table of the walk that H was drawn by; None if H was drawn by popularity.
 
-    A model of 0.3 or before answers by its own rule: by the walk, if it ranks by one.
+    A model of 0.3 or before keeps its own rule: the walk, if it ranks by one.
     """
     plan = model.plan
     return model.consideration if plan.hidden == "sampled" or not plan.expected_offsets else None

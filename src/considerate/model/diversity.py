@@ -24,7 +24,7 @@ from considerate.model.ranking import RankingOptions
 
 CANDIDATES = 200  # items of a user that a list is chosen from, or
 PER_PLACE = 5  # so many for each place of the list, if that is more
-MOST_VALUES = 1 << 22  # coordinates of candidates that are held at once
+MOST_VALUES = 1 << 22  # coordinates of candidates in memory
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,8 @@ class Diversity:
         nearest = np.zeros(ids.shape)
         if self.categories is not None:
             held = self.categories[np.maximum(ids, 0)]  # [users, C, most of an item]
-            counts = np.zeros(
-                (len(ids), int(self.categories.max(initial=-1)) + 2), np.int64
-            )  # the last is of no category
+            numbers = int(self.categories.max(initial=-1)) + 2  # the last stands for no category
+            counts = np.zeros((len(ids), numbers), np.int64)
         places = np.full((len(ids), count), -1, np.int64)
         for place in range(min(count, ids.shape[1])):
             value = np.where(left, (1.0 - self.weight) * relevance - self.weight * nearest, -np.inf)

@@ -51,7 +51,7 @@ def moderated_logit(mean: NDArray[Any], variance: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class StructuralVariance:
-    """Variance of a true logit about the model's."""
+    """Variances of the true logits about the model's."""
 
     user: float = 0.9  # of a difference that all pairs of a user share
     item: float = 0.7  # of a difference that all pairs of an item share

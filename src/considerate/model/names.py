@@ -25,7 +25,7 @@ Lists = tuple[NDArray[np.int32], NDArray[np.float32]]  # rows and scores [rows, 
 
 
 class HasArray(Protocol):
-    """Arrays of NumPy and Arrow, series of pandas and polars."""
+    """An array of NumPy or Arrow, or a series of pandas or polars."""
 
     def __array__(self, dtype: Any = ..., /) -> NDArray[Any]: ...
 
@@ -298,7 +298,7 @@ def id_list(ids: Any, what: str) -> list[Any]:
 
 
 def check_count(count: Any, name: str = "N") -> int:
-    """N, or another number of items, if it is a possible one of a list."""
+    """A number of items of a list, or UsageError."""
     if not isinstance(count, int | np.integer) or isinstance(count, bool) or not 1 <= count <= MOST:
         raise UsageError(f"{name} is {count!r}; it must be a whole number from 1 to {MOST}.")
     return int(count)

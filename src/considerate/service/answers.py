@@ -1,4 +1,4 @@
-"""The answers that are not one user's list: searches, items, reasons, landscapes and batches. They run in threads."""
+"""Answers other than one user's list: searches, items, reasons, landscapes and batches. They run in threads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def similar(served: ServedModel, name: str, query: schemas.SimilarQuery) -> sche
 
 
 def explanation(scoring: Scoring, request: schemas.ExplanationRequest) -> schemas.ExplanationAnswer:
-    """Why someone would like and consider an item."""
+    """Reasons why someone would like and consider an item."""
     served = scoring.served()
     person = someone(scoring, served, request.user, request.likes)
     check_explains(served, person)
@@ -84,7 +84,7 @@ def explanation(scoring: Scoring, request: schemas.ExplanationRequest) -> schema
 
 
 def landscape(scoring: Scoring, request: schemas.LandscapeRequest) -> schemas.LandscapeAnswer:
-    """The parts of the scores of all items that the knobs can bring up, and of a sample of the rest."""
+    """Parts of the scores of all items that the knobs can bring up, and of a sample of the rest."""
     for name, (first, last) in (("popularity", request.popularity), ("lift", request.lift)):
         if first > last:
             raise Problem("invalid", f"The range of {name} is from {first} to {last}; give the lower end first.")
@@ -140,7 +140,7 @@ def someone(scoring: Scoring, served: ServedModel, user: Id | None, likes: list[
 
 
 def check_cost(request: schemas.BatchRequest) -> None:
-    """A problem where a batch is too much work."""
+    """Raise a problem if a batch is too much work."""
     each = request.n * (WHY_COST if request.explain else 1)
     if len(request.users) * each <= MOST_COST:
         return
@@ -176,7 +176,7 @@ def _entry(question: Question, answer: ListAnswer | BaseException) -> schemas.Ba
 
 
 def batch_json(scoring: Scoring, request: schemas.BatchRequest, pause: Pause) -> schemas.BatchAnswer:
-    """The answer to a batch, whose entries are JSON already: all at once would hold up other threads."""
+    """The answer to a batch, with entries already in JSON: all at once would hold up other threads."""
     served, ranker, parts = batch(scoring, request, pause)
     encoder = msgspec.json.Encoder()
     entries: list[Any] = [msgspec.Raw(encoder.encode(entry)) for part in parts for entry in part]
@@ -184,8 +184,8 @@ def batch_json(scoring: Scoring, request: schemas.BatchRequest, pause: Pause) ->
 
 
 def batch_stream(scoring: Scoring, request: schemas.BatchRequest, pause: Pause) -> bytes:
-    """The lists of a batch as an Arrow stream, in the columns of `recommend_table`. The errors are in the metadata of
-    its schema, as JSON: [{user, error}]."""
+    """The lists of a batch as an Arrow stream with the columns of `recommend_table`. The metadata of its schema has the
+    errors, as JSON: [{user, error}]."""
     import pyarrow as pa
 
     served, _, parts = batch(scoring, request, pause)

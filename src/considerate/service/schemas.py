@@ -1,4 +1,4 @@
-"""What is asked and what is answered. Every schema of the OpenAPI document comes from here."""
+"""Requests and answers. Every schema of the OpenAPI document comes from here."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Interval = Literal["structural", "posterior"]  # what the interval of p(like) is
 
 
 class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The base of all that is asked: a field that is not known is an error."""
+    """Base of all requests: an unknown field is an error."""
 
 
 # --- Recommendations ---
 
 
 class ListOptions(Asked, kw_only=True):
-    """How a list is made; the knobs that are not given are the model's own."""
+    """Options of a list; knobs that are not given are the model's own."""
 
     n: Count = 10
     popularity: Weight | None = None
@@ -48,7 +48,7 @@ class ListOptions(Asked, kw_only=True):
     interval: Interval = "structural"
 
     def ranking(self) -> RankingOptions:
-        """The same, as the library has it."""
+        """The options of the library."""
         return RankingOptions(
             popularity=self.popularity,
             lift=self.lift,
@@ -61,7 +61,7 @@ class ListOptions(Asked, kw_only=True):
 
 
 class UserQuery(ListOptions, kw_only=True):
-    """Of a user in the model, or one of whom events are known. `allow` and `deny` may be repeated."""
+    """Options for a user in the model, or one with events. `allow` and `deny` may be repeated."""
 
     cold: Literal["error", "popular"] = "error"
     user: Text | None = None  # where the path does not have it
@@ -70,21 +70,21 @@ class UserQuery(ListOptions, kw_only=True):
 
 
 class LikesRequest(ListOptions, kw_only=True):
-    """For someone who is not in the model, from what they like."""
+    """Request for someone who is not in the model, from items that they like."""
 
     likes: Likes
     considered: Likes | None = None  # and did not like
 
 
 class BatchRequest(ListOptions, kw_only=True):
-    """For many users at once."""
+    """Request for many users at once."""
 
     users: Annotated[list[Id], Meta(min_length=1, max_length=MOST_USERS)]
     cold: Literal["error", "popular"] = "error"
 
 
 class LikedReason(msgspec.Struct):
-    """A liked item, and what it adds to the logit of p(like)."""
+    """A liked item with its term in the logit of p(like)."""
 
     item: Id
     title: str
@@ -92,7 +92,7 @@ class LikedReason(msgspec.Struct):
 
 
 class ConsideredReason(msgspec.Struct):
-    """A liked item, and its share of the chance that the user meets the item."""
+    """A liked item with its share of the chance that the user meets the item."""
 
     item: Id
     title: str
@@ -100,21 +100,21 @@ class ConsideredReason(msgspec.Struct):
 
 
 class FeatureReason(msgspec.Struct):
-    """A feature of the item, and what it adds to the logit of p(like)."""
+    """A feature of the item with its term in the logit of p(like)."""
 
     feature: str
     logit: float
 
 
 class JudgedReason(msgspec.Struct):
-    """A number that the recalibration reads, and what judged pairs let it add to the logit of p(like)."""
+    """A number that the recalibration reads, with its term in the logit of p(like)."""
 
     number: str
     logit: float
 
 
 class Why(msgspec.Struct):
-    """Why an item is recommended."""
+    """Reasons of a recommendation."""
 
     because: list[LikedReason]
     considered_because: list[ConsideredReason]
@@ -159,7 +159,7 @@ class RecommendedList(msgspec.Struct):
 
 
 class BatchEntry(msgspec.Struct):
-    """One user of a batch: a list, or what was wrong."""
+    """One user of a batch: a list, or an error."""
 
     user: Id
     cold: bool | UnsetType = UNSET
@@ -169,7 +169,7 @@ class BatchEntry(msgspec.Struct):
 
 
 class BatchAnswer(msgspec.Struct):
-    """One entry for each user, in the order that they were asked for."""
+    """One entry for each user, in the order of the request."""
 
     model: str
     popularity: float
@@ -229,7 +229,7 @@ class ItemDetail(msgspec.Struct):
 
 
 class ExplanationRequest(Asked, kw_only=True):
-    """Why a user would like and consider an item. Give a `user`, or `likes` of someone new."""
+    """Request for the reasons of a pair. Give a `user`, or `likes` of someone new."""
 
     item: Id
     user: Id | None = None
@@ -301,7 +301,7 @@ if not TYPE_CHECKING:
 
 
 class KnownNumber(msgspec.Struct):
-    """A number known of every pair, as the recalibration reads it: weight * (the number within low..high - centre)."""
+    """A number of each pair, as the recalibration reads it: weight * (the number within low..high - centre)."""
 
     weight: float
     centre: float
@@ -366,7 +366,7 @@ class JudgedBin(msgspec.Struct):
 
 
 class ReliabilityAnswer(msgspec.Struct):
-    """Whether p(like) is honest: of the pairs that were judged and got p, how many were liked."""
+    """Honesty of p(like): the share of liked pairs among judged pairs of about the same p(like)."""
 
     model: str
     source: Literal["events", "model"] | None  # None: there is nothing to tell it by yet
@@ -387,7 +387,7 @@ class ReloadAnswer(msgspec.Struct):
 
 
 class Event(Asked, kw_only=True):
-    """What a user did. `considered`: the item was shown and not taken. A retry with the same `key` is stored once."""
+    """An act of a user. `considered`: the item was shown and not taken. A retry with the same `key` is stored once."""
 
     user: Id
     item: Id

@@ -1,8 +1,8 @@
 """One call of the kernel for all requests that wait.
 
-A thread takes whatever has come in while it was busy; nobody waits for a timer. A list does not depend on who else is
-in the call: the kernel adds in an order of its own, and everyone is folded in alone. So the answers are those of
-`Recommender.recommend_table` and `recommend_for`, to the last digit.
+A thread takes all requests that came in while it was busy; nobody waits for a timer. A list does not depend on the
+others in the call: the kernel adds in an order of its own, and each user is folded in alone. So the answers are those
+of `Recommender.recommend_table` and `recommend_for`, to the last digit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Done = Callable[[Any, BaseException | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Who asks, and for what: a user by id, or someone new by likes."""
+    """A question for a list: a user by id, or someone new by likes, and the options."""
 
     options: RankingOptions
     count: int
@@ -56,7 +56,7 @@ class Question:
 
     @property
     def takes_long(self) -> bool:
-        """Whether others should not wait for it."""
+        """True if other questions should not wait for it."""
         lists = self.likes, self.considered, self.options.allow, self.options.deny
         return (
             self.explain
@@ -66,7 +66,7 @@ class Question:
 
 
 class Asker(NamedTuple):
-    """Who asks: a user of the model or of the events, or someone new by likes, and by what they did not like."""
+    """A user of the model or of the events, or someone new by items that they like and that they did not like."""
 
     user: Id | None
     likes: list[Id] | None = None
@@ -74,7 +74,7 @@ class Asker(NamedTuple):
 
 
 class Taste(NamedTuple):
-    """What someone likes, and what they considered and did not like, the latest last; by rows."""
+    """Rows of the items that someone likes, and of those that they considered and did not like, the latest last."""
 
     likes: set[int]
     considered: list[int]
@@ -82,7 +82,7 @@ class Taste(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """What is known of one user at the time of a request."""
+    """State of one user at the time of a request."""
 
     side: Side
     row: int  # of the side
@@ -95,7 +95,7 @@ class Person:
 
     @property
     def posterior(self) -> Side:
-        """Of this user alone."""
+        """Posterior of this user alone."""
         return self.side.take(np.array([self.row]))
 
 
@@ -114,12 +114,12 @@ def no_pause() -> None:
 
 
 def etag(served: ServedModel, sequence: int) -> str:
-    """What an answer to a given address depends on: the model, the user's events, and this code."""
+    """Tag of all that an answer to an address depends on: the model, the user's events, and this code."""
     return f'W/"{served.digest[:24]}-{sequence}-{__version__}"'
 
 
 def has_etag(known: str | None, tag: str) -> bool:
-    """Whether If-None-Match has a tag: * is any, and W/ says nothing here (RFC 9110, 13.1.2)."""
+    """True if If-None-Match has a tag: * is any tag, and W/ is ignored (RFC 9110, 13.1.2)."""
     return known is not None and (known.strip() == "*" or tag.removeprefix("W/") in known)
 
 
@@ -169,7 +169,7 @@ class Scoring:
                     done(answer, None)
             asked = self._queue.get()
 
-    # --- Who they are ---
+    # --- Users ---
 
     def served(self) -> ServedModel:
         """The model in use."""
@@ -214,8 +214,8 @@ class Scoring:
         return Person(users.side, place, row, liked, degree > 0, sequence, [])
 
     def _is_learned(self, served: ServedModel, taste: Taste, trained: set[int], events: list[EventOfUser]) -> bool:
-        """Whether the posterior of training knows a user's taste: the likes are the same, and what was considered since
-        then is nothing that counts."""
+        """True if the posterior of training knows a user's taste: the same likes, and nothing considered since then
+        that counts."""
         learned = served.model.events
         assert self.events is not None
         until = learned.up_to(self.events.identity) if learned.considered else 0
@@ -242,7 +242,7 @@ class Scoring:
     def _folded(
         self, served: ServedModel, taste: Taste, row: int = -1, sequence: int = 0, ignored: Sequence[Id] = ()
     ) -> Person:
-        """Someone by likes and by what was considered, or where there are no likes, the prior."""
+        """Someone by likes and by considered items; without likes, the prior."""
         model, liked = served.model, _rows(taste.likes)
         side = strangers(1, model.shared, model.variance_scale)
         if taste.likes:
@@ -251,7 +251,7 @@ class Scoring:
             side = model.fold_in.users(Adjacency.of_rows([liked]), considered=shown)
         return Person(side, 0, row, liked, len(liked) > 0, sequence, list(ignored), folded=True)
 
-    # --- What they get ---
+    # --- Answers ---
 
     def answer(
         self,
@@ -260,8 +260,8 @@ class Scoring:
         pause: Pause = no_pause,
         ranker: Ranker | None = None,
     ) -> list[ListAnswer | BaseException]:
-        """Each question's answer or error; those with the same options are ranked in one call. With a ranker of this
-        model all have its options."""
+        """Answer or error of each question; those with the same options are ranked in one call. A given ranker of this
+        model has the options of all."""
         pause()
         try:
             served = served or self.served()
@@ -299,7 +299,7 @@ class Scoring:
         answers: list[ListAnswer | BaseException],
         pause: Pause,
     ) -> None:
-        """The answers of those at some places, who ask with the same options."""
+        """Write the answers of the questions at some places, which have the same options."""
         asked = []
         for place in places:
             if has_etag(questions[place].etags, etag(served, people[place].sequence)):
@@ -319,7 +319,7 @@ class Scoring:
 
 
 def ranked(served: ServedModel, ranker: Ranker, people: list[Person]) -> list[list[RecommendedItem]]:
-    """The lists of some people, by one call of the kernel. The likes of all of them are known, or of none."""
+    """Lists of some people, by one call of the kernel. The likes of all of them are known, or of none."""
     model = served.model
     knows_likes = model.users.knows_likes or people[0].folded
     if not knows_likes and ranker.options.lift:
@@ -331,7 +331,7 @@ def ranked(served: ServedModel, ranker: Ranker, people: list[Person]) -> list[li
 
 
 def why(served: ServedModel, person: Person, item: RecommendedItem) -> Why | None:
-    """The reasons of one recommendation, as the shell gives them; None of someone of whom nothing is known."""
+    """Reasons of one recommendation, as in the shell; None if nothing is known of the person."""
     if not person.warm:
         return None
     check_explains(served, person)
@@ -341,13 +341,13 @@ def why(served: ServedModel, person: Person, item: RecommendedItem) -> Why | Non
 
 
 def check_explains(served: ServedModel, person: Person) -> None:
-    """UsageError where the likes that would explain are not known."""
+    """Raise UsageError if the likes that would explain are not known."""
     if not served.model.users.knows_likes and not person.folded:
         raise UsageError("this model was saved without likes, and cannot explain by them.")
 
 
 def user_batch(people: list[Person], model: Model) -> UserBatch:
-    """People as the kernel takes them. Those of the model are read where they are."""
+    """People as one batch. Users of the model are not copied."""
     side, rows = people[0].side, np.array([person.row for person in people])
     if any(person.side is not side for person in people):
         parts = [person.posterior.arrays() for person in people]
@@ -368,7 +368,7 @@ def _after(served: ServedModel, liked: set[int], events: list[EventOfUser]) -> T
 
 
 def taste_after(liked: set[int], rows: Sequence[int], kinds: Sequence[int]) -> Taste:
-    """The same by rows; items that the model does not know, row -1, change nothing yet."""
+    """Taste after events by rows; unknown items, row -1, change nothing yet."""
     likes, shown = set(liked), dict[int, None]()
     for row, kind in zip(rows, kinds):
         if row < 0:
