@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency
 from considerate.data.known import Known
 from considerate.inference.hidden import Consideration, expected_unliked, user_offset
+from considerate.inference.hidden.drawers import drawer_of
 from considerate.inference.hidden.merged import VertexDraws, either
 from considerate.inference.hidden.pair_chances import PairChances
 from considerate.kernels.threads import LocalBackend
@@ -75,7 +76,8 @@ def consideration_weights(
     if model.one_kind:
         weights = _either_end(model, liked, pairs, limits) * np.exp(model.plan.offset)
     else:
-        counts = expected_unliked(liked, model.fold_in.weights, model.plan, limits)
+        plan = model.plan
+        counts = drawer_of(plan.hidden).expected_unliked(liked, model.fold_in.weights, plan.negatives, limits)
         chances = chances_of(model).of(liked, pairs, counts, limits)
         offset = np.where(counts > 0, logit_offset(model, liked, limits, counts), 0.0)  # where k_m = 0 nothing is drawn
         weights = chances * np.exp(offset)[pairs.edge_rows]
