@@ -22,7 +22,7 @@ BLOCK_BYTES = 1e8  # of the sums of parts of users that come at a time
 def table(graph_name: str, share: float, way: str) -> Row:
     """In a fresh process: the table of a graph, made in one of the ways."""
     from benchmarks.memory import watched
-    from considerate.inference.parts.walk import WalkSteps, pull_of
+    from considerate.inference.hidden.consideration import WalkSteps, pull_of
     from considerate.inference.plan import FitPlan
 
     graph, plan = graph_of(graph_name, share), FitPlan.of_paper(consideration="walk")

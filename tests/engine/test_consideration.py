@@ -20,8 +20,8 @@ from considerate.data.graph import Adjacency, Graph, ranges, transpose
 from considerate.distributed import OutOfCore
 from considerate.errors import DataError
 from considerate.inference.hidden import Consideration, Draws, Sampled, popularity_weights, positives_to_negatives
-from considerate.inference.parts import walk as module
-from considerate.inference.parts.walk import WalkSteps, pull_of, row_cuts, row_length
+from considerate.inference.hidden import consideration as module
+from considerate.inference.hidden.consideration import WalkSteps, pull_of, row_cuts, row_length
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend
 from considerate.model.changes import with_items, with_users

@@ -14,8 +14,8 @@ from considerate.data.graph import Graph
 from considerate.errors import UsageError
 from considerate.fitting.session import closed_form_groups, make_consideration, make_estimator, make_popularity
 from considerate.inference.hidden import Consideration, Expected
+from considerate.inference.hidden.consideration import LEAST_MIXING, NATS, mixing_of, nats_of
 from considerate.inference.parts.closed_form import OPENING
-from considerate.inference.parts.walk import LEAST_MIXING, NATS, mixing_of, nats_of
 from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory, State, initial_state
 from considerate.kernels.threads import LocalBackend

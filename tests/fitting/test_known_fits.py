@@ -368,7 +368,7 @@ def test_a_model_file_has_what_is_impossible(tmp_path, shards, rule):
 
 
 def test_a_file_whose_rules_name_what_is_not_there_is_refused(tmp_path, monkeypatch):
-    from considerate.inference.parts import known as known_part
+    from considerate.inference.hidden import limits as known_part
     from considerate.model import file
 
     likes, _, impossible = world()

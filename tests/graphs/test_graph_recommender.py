@@ -17,8 +17,8 @@ from considerate.data.edges import read_edges
 from considerate.distributed import OutOfCore
 from considerate.errors import DataError, ModelFileError, NotFittedError, UsageError
 from considerate.evaluation.links import LinkTest, auc, edge_pairs, hide_edges, hits, sample_pairs
+from considerate.inference.hidden.consideration import Lift
 from considerate.inference.parts.vertices import GraphParameters
-from considerate.inference.parts.walk import Lift
 from considerate.inference.plan import Parameters
 from considerate.model.links import Ratios
 from considerate.storage.container import open_tensors, write_tensors

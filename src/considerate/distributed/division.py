@@ -16,7 +16,7 @@ from considerate.distributed.assignment import Parts, assign_parts, tree_nodes
 from considerate.distributed.options import BackendSession
 from considerate.errors import MemoryLimitError
 from considerate.fitting.session import closed_form_groups
-from considerate.inference.parts.walk import BLOCK_STEPS, ENTRIES_A_LIKE, MOST_LIKES, ROOM
+from considerate.inference.hidden.consideration import BLOCK_STEPS, ENTRIES_A_LIKE, MOST_LIKES, ROOM
 from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import padded
 from considerate.inference.updates import RowClasses

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, GraphOutline, GraphPart, Range, ranges
 from considerate.distributed.light import ItemLists
-from considerate.inference.parts.walk import WalkSteps, row_cuts
+from considerate.inference.hidden.consideration import WalkSteps, row_cuts
 from considerate.kernels import compiled
 
 LIKE_BYTES, LISTED_BYTES = 8, 10  # of a gathered like, and more of one in the range: as sent, joined, by item

@@ -26,8 +26,7 @@ from considerate.data.sources import is_sparse
 from considerate.errors import MemoryLimitError, UsageError
 from considerate.fitting.session import closed_form_groups
 from considerate.inference.features import spread_shape
-from considerate.inference.hidden.drawers import drawer_of
-from considerate.inference.parts.walk import (
+from considerate.inference.hidden.consideration import (
     BLOCK_STEPS,
     ENTRIES_A_LIKE,
     MOST_LIKES,
@@ -35,6 +34,7 @@ from considerate.inference.parts.walk import (
     WAVE,
     row_length,
 )
+from considerate.inference.hidden.drawers import drawer_of
 from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import padded
 from considerate.inference.sweep import NEAR_BYTES

@@ -28,7 +28,7 @@ from considerate.fitting.memory import check_memory
 from considerate.fitting.session import make_consideration, make_estimator, make_popularity
 from considerate.fitting.stopping import FitProgress, sweep_until_settled
 from considerate.inference.hidden import popularity_exponent, user_offset
-from considerate.inference.parts.walk import Lift
+from considerate.inference.hidden.consideration import Lift
 from considerate.inference.plan import SETTINGS, TUNED, Chosen, FitPlan
 from considerate.inference.posterior import Posterior
 from considerate.inference.sweep import InMemory

@@ -18,7 +18,7 @@ from considerate.data.read_features import read_more
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import DataError, UsageError
 from considerate.inference.hidden import Consideration, popularity_weights
-from considerate.inference.parts.walk import unknown_of, without_cold
+from considerate.inference.hidden.consideration import unknown_of, without_cold
 from considerate.inference.posterior import Side
 from considerate.inference.prior import SHARED, Prior
 from considerate.kernels.arrays import take_lists

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency, run_serially
 from considerate.errors import DataError
 from considerate.inference.hidden import popularity_weights
-from considerate.inference.parts.walk import unknown_of, without_cold
+from considerate.inference.hidden.consideration import unknown_of, without_cold
 from considerate.model.model import Model
 from considerate.model.users import UserRows
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency
-from considerate.inference.parts.walk import Lift
+from considerate.inference.hidden.consideration import Lift
 from considerate.model.model import Model
 
 TOGETHER = 8192  # pairs whose lift is computed together

@@ -17,8 +17,8 @@ from considerate.data.known import Known
 from considerate.data.vocabulary import Ids, Vocabulary, plain_text
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration
+from considerate.inference.hidden.consideration import Lift, without_cold
 from considerate.inference.parts import PARTS
-from considerate.inference.parts.walk import Lift, without_cold
 from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Posterior, Precisions, Side
 from considerate.kernels.threads import locked_cached_property

@@ -51,6 +51,7 @@ from considerate.storage.layout import (
 )
 
 POPULARITY_RANGE = 1e-100, 1e100  # for liked items; far beyond any d_n^gamma of data
+FILES = tuple(part.file() for part in PARTS)  # what parts have of a file
 KINDS = ("range", "integer", "string")  # of ids
 GAMMAS = ("user", "item", "user_bias", "item_bias")
 _ROWS = 1 << 14  # rows that are checked at once
@@ -112,7 +113,7 @@ SHARED = (
     *text_tensors("titles", "items", "titles"),
     *_features("item", "items"),
     *_features("user", None),
-    *(tensor for part in PARTS for tensor in part.tensors),
+    *(tensor for part in FILES for tensor in part.tensors),
 )
 SHARD_NUMBERS = ("number", "first", "rows", "edges", "bytes")
 SHARDS = (
@@ -190,7 +191,7 @@ RULES = (
         Check((f"shards.{name}",), "its list of shards has a number out of range", below(_MOST))
         for name in SHARD_NUMBERS
     ),
-    *(rule for part in PARTS for rule in part.rules),
+    *(rule for part in FILES for rule in part.rules),
 )
 
 
@@ -358,7 +359,7 @@ SHARED_FIELDS: Fields = {
     "item_covariance": parse_flag,
     "item_features": _features_field("item_features"),
     "user_features": _features_field("user_features"),
-    **{name: spec for part in PARTS for name, spec in part.fields.items()},
+    **{name: spec for part in FILES for name, spec in part.fields.items()},
 }
 SHARD_FIELDS: Fields = USERS_FIELDS | {"first": COUNT, "factors": _SOME}
 INDEX_FIELDS: Fields = SHARED_FIELDS | USERS_FIELDS | {"shards": _SOME, "users": _SOME}
@@ -376,7 +377,7 @@ class Form:
     @classmethod
     def of(cls, about: Mapping[str, Any], *, user_bias: bool, item_bias: bool) -> Form:
         counted = {name: about[name] for name in ("users", "items", "edges", "shards", "factors") if name in about}
-        for part in PARTS:
+        for part in FILES:
             counted |= part.sizes(about)
         for name in ("item_features", "user_features"):
             if about.get(name):
@@ -388,7 +389,7 @@ class Form:
         ids = [*(["user_ids"] if two_kinds else []), "item_ids", "shards.ids"]
         flags = {f"{name}={about[name]['kind']}" for name in ids if name in about}
         names = ["likes", "weights", "titles", "user_covariance", "item_covariance"]
-        names += [name for part in PARTS for name in part.fields]
+        names += [name for part in FILES for name in part.fields]
         flags |= {name for name in (*names, "item_features", "user_features") if about.get(name)}
         there = {"user_bias": user_bias and two_kinds, "item_bias": item_bias, "two_kinds": two_kinds}
         flags |= {name for name, yes in there.items() if yes}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from considerate.data.graph import Adjacency
 from considerate.data.known import Known
 from considerate.errors import UsageError
-from considerate.inference.parts.walk import Lift
+from considerate.inference.hidden.consideration import Lift
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled
 from considerate.kernels.threads import LocalBackend, locked_cached_property

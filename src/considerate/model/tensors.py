@@ -17,13 +17,13 @@ from considerate.data.graph import Adjacency
 from considerate.data.vocabulary import Vocabulary
 from considerate.errors import UsageError
 from considerate.inference.features import FeatureWeights, Regression
-from considerate.inference.parts import PARTS
 from considerate.inference.plan import SETTINGS, FitPlan, Parameters
 from considerate.inference.posterior import Side, mirrored, padded
 from considerate.model.features import LearnedFeatures
 from considerate.model.model import NO_EVENTS, NO_UPDATES, Model
 from considerate.model.schema import (
     DECIDED,
+    FILES,
     GAMMAS,
     SHARED,
     SHARED_FIELDS,
@@ -87,7 +87,7 @@ def shared_tensors(model: Model) -> tuple[dict[str, Writable], dict[str, Any]]:
         tensors |= {f"titles.{name}": array for name, array in model.titles.tensors().items()}
     if model.one_kind:
         about["signed"] = model.plan.signed
-    for part in PARTS:
+    for part in FILES:
         described, of_part = part.saved(model)
         about |= described
         tensors |= of_part
@@ -289,8 +289,8 @@ class SharedParts:
             "titles": lambda: Titles(*part("titles.").values()) if about["titles"] else None,
             "item_features": lambda: self.features("item_features"),
             "user_features": lambda: self.features("user_features"),
-            "kept": lambda: {one.name: kept for one in PARTS if (kept := one.kept_in(self)) is not None},
-            **{name: load for one in PARTS for name, load in one.loaders(self).items()},
+            "kept": lambda: {one.name: kept for one in FILES if (kept := one.kept_in(self)) is not None},
+            **{name: load for one in FILES for name, load in one.loaders(self).items()},
         }
 
     def features(self, name: str) -> LearnedFeatures | None:

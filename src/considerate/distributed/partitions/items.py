@@ -24,7 +24,7 @@ from considerate.distributed.messages import (
 )
 from considerate.distributed.partitions.partition import Partition, spares
 from considerate.inference.hidden import Draws, Inclusion, ItemSums, Shares, Terms, user_offset
-from considerate.inference.parts.walk import Rows, WalkSteps
+from considerate.inference.hidden.consideration import Rows, WalkSteps
 from considerate.kernels import compiled
 
 USERS_PER_DRAW = 1 << 14  # users whose edges are drawn together out of core

@@ -16,7 +16,7 @@ from considerate.distributed.messages import Broadcast, HiddenForm, Reply, Sums,
 from considerate.distributed.partitions.partition import Partition, spares
 from considerate.inference.features import FeatureRows
 from considerate.inference.hidden import Draws, Inclusion, ItemGroups, Shares, Terms, UserGroups, user_offset
-from considerate.inference.parts.walk import WalkSteps
+from considerate.inference.hidden.consideration import WalkSteps
 from considerate.inference.posterior import Side
 from considerate.inference.prior import SHARED
 from considerate.kernels import compiled

@@ -15,7 +15,7 @@ from considerate.distributed.fans import Fans, item_ranges
 from considerate.distributed.messages import merge_replies
 from considerate.distributed.pools import WorkerPool
 from considerate.inference.hidden import Consideration, Inclusion, Masses, correct_head_by
-from considerate.inference.parts.walk import Rows, pull_of, row_cuts, row_length
+from considerate.inference.hidden.consideration import Rows, pull_of, row_cuts, row_length
 from considerate.inference.plan import FitPlan
 from considerate.inference.posterior import Side
 from considerate.kernels import compiled

@@ -6,6 +6,7 @@ a pass over the rows of one side its `Terms`. All respect known pairs (data/know
 every H, and impossible pairs are never drawn. `Observed` has no unliked edges but the known ones.
 """
 
+from considerate.inference.hidden.consideration import Consideration
 from considerate.inference.hidden.estimator import Estimator, Terms
 from considerate.inference.hidden.expected import Expected, Shares
 from considerate.inference.hidden.groups import Grouping, ItemGroups, ItemSums, UserGroups
@@ -20,7 +21,6 @@ from considerate.inference.hidden.popularity import (
 )
 from considerate.inference.hidden.sampled import Draws, Sampled, positives_to_negatives
 from considerate.inference.hidden.saturation import Inclusion, Masses
-from considerate.inference.parts.walk import Consideration
 
 __all__ = [
     "Consideration",

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, row_blocks
 from considerate.data.known import Known
+from considerate.inference.hidden.consideration import Consideration
 from considerate.inference.hidden.saturation import GRID_STEP, Saturation
-from considerate.inference.parts.walk import Consideration
 from considerate.kernels import compiled
 
 Floats = NDArray[np.float64]

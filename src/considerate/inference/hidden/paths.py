@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Range, ranges, run_serially
-from considerate.inference.parts.walk import Consideration, Rows, row_cuts, row_length
+from considerate.inference.hidden.consideration import Consideration, Rows, row_cuts, row_length
 from considerate.kernels import compiled
 
 if TYPE_CHECKING:

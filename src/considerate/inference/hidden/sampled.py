@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from considerate.data.graph import Adjacency, Graph, Range, ranges, run_serially, transpose
 from considerate.data.known import Known
+from considerate.inference.hidden.consideration import Consideration
 from considerate.inference.hidden.estimator import Terms
-from considerate.inference.parts.walk import Consideration
 from considerate.inference.posterior import Posterior, Side
 from considerate.kernels import compiled
 from considerate.kernels.arrays import Spare, empty

@@ -7,7 +7,6 @@ from typing import Any
 
 from considerate.inference.parts.base import Part, Where
 from considerate.inference.parts.closed_form import opening_of
-from considerate.kernels import compiled
 from considerate.settings import AUTO, OrUnset, OrWord, setting, settings_group
 
 
@@ -158,7 +157,11 @@ class AlgorithmPart(Part):
                 f"{' and '.join(sorted(request.plan.tuned))} can be chosen on likes held out only where the graph is "
                 "in memory; give numbers, such as those that a fit to a sample of the users chooses."
             )
-        if where.inner_sweeps > 1 and len(compiled.coordinate_blocks(request.plan.factors)) > 1:
+        if where.inner_sweeps == 1:
+            return
+        from considerate.kernels import compiled
+
+        if len(compiled.coordinate_blocks(request.plan.factors)) > 1:
             yield (
                 f"inner_sweeps is {where.inner_sweeps} and factors is {request.plan.factors}; inner sweeps need at "
                 "most 64 factors."

@@ -2,22 +2,25 @@
 
 A part owns its settings, its refusals, its tensors and its place in a fit. Every method has a default, so a
 part writes only the methods that it needs. `inference/parts/__init__.py` lists the parts.
+Modules of parts import nothing heavy, as the shell reads the settings for its help.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from considerate.data.column import Column
 from considerate.errors import UsageError
-from considerate.storage.layout import Check, Fields, Sizes, Tensor
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:  # help of the shell reads settings, and loads nothing heavy
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from considerate.data.column import Column
+    from considerate.storage.layout import Check, Fields, Sizes, Tensor
+
+    Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class Part:
     def contradictions(self, given: Any) -> Iterator[str]:
         """Yield a sentence for each contradiction between the settings that were given."""
         return iter(())
+
+    def file(self) -> Part:
+        """The part that has the fields, tensors and rules of model files; another object if these import NumPy."""
+        return self
 
     def sizes(self, about: Mapping[str, Any]) -> Sizes:
         """Sizes in the shapes of the part's tensors, from the description of a file."""

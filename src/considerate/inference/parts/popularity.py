@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from considerate.inference.parts.base import Floats, Part
+from considerate.inference.parts.base import Part
 from considerate.settings import AUTO, OrWord, setting, settings_group
+
+if TYPE_CHECKING:
+    from considerate.inference.parts.base import Floats
 
 FLATTER = (0.0, 0.25, 0.5)  # "auto" tries gamma minus these
 
