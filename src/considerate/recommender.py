@@ -21,8 +21,8 @@ from considerate.fitting.progress import progress
 from considerate.fitting.resume import CheckpointOptions
 from considerate.fitting.session import FitBackend, FitRequest, FitSession
 from considerate.fitting.stopping import FitStep
-from considerate.fitting.update import DRIFT, UpdateOptions, updated
-from considerate.inference.plan import Parameters
+from considerate.fitting.update import UpdateOptions, updated
+from considerate.inference.plan import DRIFT, Parameters
 from considerate.model.answers import Answers, Named
 from considerate.model.file import load_model, model_path, save_model, save_sharded, with_parameters
 from considerate.model.model import Model

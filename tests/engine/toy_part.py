@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from considerate.data.column import DECIMALS, NUMBER, Column
-from considerate.inference.parts.base import Floats, Part, Where
+from considerate.inference.parts.base import Part, Where
 from considerate.settings import setting, settings_group
 from considerate.storage.layout import Check, Fields, Tensor, are_finite, parse_flag
+
+Floats = NDArray[np.float64]
 
 
 @settings_group

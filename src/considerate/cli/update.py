@@ -10,7 +10,7 @@ import typer
 from considerate.cli import screen
 from considerate.cli.options import ModelPath, NewModelOutput, OptionGroup, Reader, expand_groups, option
 from considerate.errors import UsageError
-from considerate.fitting.update import DRIFT
+from considerate.inference.plan import DRIFT
 
 
 class UpdateGroup(OptionGroup, panel="The update"):

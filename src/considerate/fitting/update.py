@@ -23,6 +23,7 @@ from considerate.data.known import Known
 from considerate.errors import UsageError
 from considerate.inference.hidden import Consideration, Draws, Sampled, Terms, user_offset
 from considerate.inference.hidden.saturation import Saturation
+from considerate.inference.plan import DRIFT
 from considerate.inference.posterior import Posterior, Side
 from considerate.inference.prior import Prior, Priors
 from considerate.inference.schedule import StepSize
@@ -37,7 +38,6 @@ from considerate.model.removal import with_rows, without_likes
 
 PASSES = 4  # passes over the new edges, users and items in turn; each draws H afresh and takes a smaller step
 GROWN = 1.1  # growth of an item's likes after which its row of the walk's table is computed again
-DRIFT = 1e-3  # variance that a coordinate of a vector, or a bias, gains per day
 
 
 @dataclass(frozen=True)

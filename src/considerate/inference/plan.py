@@ -23,6 +23,8 @@ from considerate.inference.parts.tilt import TiltSettings
 from considerate.inference.parts.walk import WalkSettings
 from considerate.settings import AUTO, AUTO_TOP, check_setting, composed
 
+DRIFT = 1e-3  # variance that a coordinate of a vector, or a bias, gains a day, in an update
+
 
 @composed(part.settings for part in PARTS if part.settings)
 class Parameters(

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from considerate.data.features import FeatureColumn
 from considerate.data.vocabulary import Vocabulary
-from considerate.inference.parts import PARTS
+from considerate.inference.hidden.consideration import WalkFile
+from considerate.inference.hidden.limits import LimitsFile
+from considerate.inference.parts import PARTS, Part
 from considerate.inference.plan import SETTINGS, Chosen, FitPlan
 from considerate.inference.posterior import Gamma, Precisions, padded
 from considerate.model.liking import UNCHANGED, Recalibration, StructuralVariance
@@ -51,7 +53,7 @@ from considerate.storage.layout import (
 )
 
 POPULARITY_RANGE = 1e-100, 1e100  # for liked items; far beyond any d_n^gamma of data
-FILES = tuple(part.file() for part in PARTS)  # what parts have of a file
+FILES: tuple[Part, ...] = (LimitsFile(), WalkFile(), *PARTS)  # owners of fields, tensors and rules
 KINDS = ("range", "integer", "string")  # of ids
 GAMMAS = ("user", "item", "user_bias", "item_bias")
 _ROWS = 1 << 14  # rows that are checked at once

@@ -2,7 +2,8 @@
 
 A part owns its settings, its refusals, its tensors and its place in a fit. Every method has a default, so a
 part writes only the methods that it needs. `inference/parts/__init__.py` lists the parts.
-Modules of parts import nothing heavy, as the shell reads the settings for its help.
+Modules of parts import nothing heavy, as the shell reads the settings for its help. What a part has of model files may
+be a second object, which `FILES` in model/schema.py lists.
 """
 
 from __future__ import annotations
@@ -50,10 +51,6 @@ class Part:
     def contradictions(self, given: Any) -> Iterator[str]:
         """Yield a sentence for each contradiction between the settings that were given."""
         return iter(())
-
-    def file(self) -> Part:
-        """The part that has the fields, tensors and rules of model files; another object if these import NumPy."""
-        return self
 
     def sizes(self, about: Mapping[str, Any]) -> Sizes:
         """Sizes in the shapes of the part's tensors, from the description of a file."""

@@ -69,8 +69,3 @@ class WalkPart(Part):
     """Part: draws by a walk on G, and the lift that it gives a score."""
 
     settings = WalkSettings
-
-    def file(self) -> Part:
-        from considerate.inference.hidden.consideration import WalkFile  # imports numpy
-
-        return WalkFile()
