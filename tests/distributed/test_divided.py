@@ -52,8 +52,8 @@ from considerate.inference.hidden import (
     popularity_weights,
     user_offset,
 )
+from considerate.inference.hidden import consideration as walk_part
 from considerate.inference.hidden.consideration import WalkSteps
-from considerate.inference.parts import walk as walk_part
 from considerate.inference.plan import FitPlan
 from considerate.inference.sweep import InMemory, State, initial_side, initial_state
 from considerate.inference.updates import CHUNK, Moments, RowClasses, heavy_rows

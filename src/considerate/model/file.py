@@ -73,7 +73,7 @@ def save_model(model: Model, path: PathLike, *, likes: bool = True) -> None:
     """
     likes = likes and model.users.knows_likes
     if model.one_kind and not likes:
-        raise UsageError("a model of a graph of vertices needs its links; save it with likes.")
+        raise UsageError("the model of a graph of vertices needs its links; save it with them (likes=True).")
     shared, about = shared_tensors(model)
     of_users, about_users = user_tensors(model.users, model.factors, likes, model.plan.signed)
     tensors, metadata = shared | of_users, about | about_users
