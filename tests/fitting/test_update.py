@@ -285,6 +285,25 @@ def test_the_same_bits_for_any_threads(settings: dict[str, Any]) -> None:
     assert not same(first, twice[0])
 
 
+@pytest.mark.parametrize(("hidden", "by_walk"), [("sampled", True), ("expected", False), ("half-edges", False)])
+def test_new_likes_draw_by_the_walk_only_if_the_fit_did(
+    hidden: str, by_walk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[bool] = []
+    draws_of = update_module.Draws.of
+
+    def seen(weights: Any, walk: Any, tilt: float) -> Any:
+        used.append(walk is not None)
+        return draws_of(weights, walk, tilt)
+
+    before, after = split(skewed(60, 20), 50, 20)
+    model = fitted(before, hidden=hidden, consideration="walk")
+    monkeypatch.setattr(update_module.Draws, "of", seen)
+    model.update(after)
+    assert used
+    assert all(walk == by_walk for walk in used)
+
+
 def test_new_likes_are_filtered_and_new_users_are_known(base: Recommender) -> None:
     model = again(base).update(NEW)
     for name in ("u001", "u075"):

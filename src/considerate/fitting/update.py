@@ -145,10 +145,10 @@ class NewEdges:
 
 
 def _sampled(model: Model, new: Adjacency, liked: Adjacency, known: Known | None) -> Sampled:
-    """Make the estimator that draws for new likes, given all likes of their users and the known pairs. An *expected*
-    fit draws by pi alone."""
+    """Make the estimator that draws for new likes, given all likes of their users and the known pairs. Draws are by
+    pi alone if the H of the fit was: in closed form, or of half-edges."""
     plan, walk = model.plan, model.consideration
-    walk = None if walk is None or plan.hidden == "expected" else _rows_of_walk(walk, liked)
+    walk = None if walk is None or plan.hidden != "sampled" else _rows_of_walk(walk, liked)
     draws = Draws.of(model.popularity, walk, plan.tilt)
     blocks = row_blocks(liked.starts)
     counts = [Sampled(likes, blocks, draws, plan.negatives, plan.seed, known=known).counts(1) for likes in (new, liked)]
