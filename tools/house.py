@@ -352,6 +352,8 @@ def main(arguments: list[str]) -> None:
             print(json.dumps(trace_here(package)))
         case ["--draw"]:
             PAGE.write_text(page_with(drawing(Tree.at(ROOT / "src").imports())))
+        case ["-h"] | ["--help"]:
+            print(__doc__)
         case ["--features", *folders]:
             tree = Tree.at(folders[0] if folders else ROOT / "src")
             for title in FEATURES:
