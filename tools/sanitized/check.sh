@@ -50,8 +50,9 @@ under() { # name of the build, a command: run it with that build
   shift
   case $name in address) preload=$(libraries asan ubsan) ;; thread) preload=$(libraries tsan) ;; esac
   options=log_path=$out/report-$name:halt_on_error=1
+  foreign=suppressions=$PWD/tools/sanitized/foreign.supp
   # Python frees not all at its end; tests ask for more memory than there is, and watch the memory of a service.
-  env LD_PRELOAD="$preload" ASAN_OPTIONS="$options:detect_leaks=0:quarantine_size_mb=16:allocator_may_return_null=1" \
+  env LD_PRELOAD="$preload" ASAN_OPTIONS="$options:$foreign:detect_leaks=0:quarantine_size_mb=16:allocator_may_return_null=1" \
     UBSAN_OPTIONS="$options:print_stacktrace=1" TSAN_OPTIONS="$options" setarch -R "$out/$name/bin/python" "$@"
 }
 
