@@ -1,9 +1,10 @@
 """Part: one feature of the model in one module.
 
-A part owns its settings, its refusals, its tensors and its place in a fit. Every method has a default, so a
-part writes only the methods that it needs. `inference/parts/__init__.py` lists the parts.
-Modules of parts import nothing heavy, as the shell reads the settings for its help. What a part has of model files may
-be a second object, which `FILES` in model/schema.py lists.
+A part owns its settings, its refusals, its tensors and its place in a fit. Every method has a default, so a part writes
+only the methods that it needs. `inference/parts/__init__.py` lists the parts.
+
+Modules of parts import nothing heavy, because the shell reads the settings for its help. So the tensors of the walk and
+of known pairs are in parts of their own, beside their arrays; `FILES` in model/schema.py lists these.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Part:
         return {}
 
     def reweigh(self, plan: Any, weights: Floats, correct: Callable[[Floats], Floats]) -> Floats:
-        """Change the histogram pi that draws follow; `correct` corrects it for popular items."""
+        """Change the histogram pi, for draws and for rankings; `correct` corrects it for popular items."""
         return weights
 
     def learned(self, plan: Any, session: Any) -> Any:
